@@ -1,0 +1,162 @@
+/*
+ * mla_problem.h - one attention problem: the waist of the library.
+ *
+ * Every front door (native, flash_mla, the Ascend ones) fills in this struct; nothing below it knows which door did.
+ * For each query token t and head h, over all key rows j that the token may see in all segments:
+ *
+ *     s[j] = softmax_scale * <q[t][h], k[j]>  (+ mask[t][j])      o[t][h] = sum_j softmax(s)[j] * v[j]
+ *     lse[t][h] = log(sum_j exp(s[j]))                            v[j] = first d_v columns of row j, or a tensor of its own
+ *
+ * Notation: n_seq sequences (requests), n_token query tokens, n_head query heads, n_kv_head key/value heads,
+ * d_k = d_nope + d_rope columns of a key, d_v columns of a value. Query head h reads kv head h / (n_head / n_kv_head).
+ * Shapes are written [outer]...[inner]; unless said otherwise only the innermost stride must be 1.
+ */
+#ifndef MLA_PROBLEM_H
+#define MLA_PROBLEM_H
+
+#include <stdbool.h>
+
+#include "mla_types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Which positions [begin, end) of a segment a query token may see. Let len be the sequence's key count, n_q its query
+ * tokens in use, i the token's index among them. All rules are aligned at the bottom right: the last query token is
+ * level with the last key. */
+typedef enum mla_visible_rule {
+    MLA_VISIBLE_ALL = 0,       /* [0, len) */
+    MLA_VISIBLE_CAUSAL = 1,    /* [0, len - n_q + i + 1) */
+    MLA_VISIBLE_WINDOW = 2,    /* with t = len - n_q + i + 1: [t - left - 1, t + right); left or right -1: no limit there */
+    MLA_VISIBLE_COMPRESSED = 3 /* rows stand for `ratio` tokens each: [0, (len * ratio + residual - n_q + i + 1) / ratio) */
+} mla_visible_rule;
+
+typedef struct mla_visible {
+    mla_visible_rule rule;
+    int64_t left;        /* WINDOW: keys before the token's own position, >= 0, or -1 for all */
+    int64_t right;       /* WINDOW: keys after it, >= 0, or -1 for all */
+    int64_t ratio;       /* COMPRESSED: >= 1 */
+    mla_tensor residual; /* COMPRESSED: i32 [n_seq], tokens not yet compressed; absent: 0 */
+} mla_visible;
+
+/* What an entry of an explicit key list means. */
+typedef enum mla_list_address {
+    MLA_LIST_LOGICAL = 0, /* position in the sequence, looked up like any other position */
+    MLA_LIST_PHYSICAL = 1 /* page * page_size + slot in the whole cache; the page table is not used */
+} mla_list_address;
+
+/* What happens at an entry that names no visible key (negative, out of range, outside the visible range). */
+typedef enum mla_list_rule {
+    MLA_LIST_SKIP = 0, /* it is skipped; valid entries may stand anywhere */
+    MLA_LIST_STOP = 1  /* a negative entry ends the list, others are skipped, and no more entries than the visible range
+                          has positions are looked at */
+} mla_list_rule;
+
+/*
+ * One pool of key/value rows and how a sequence finds its own in it. The dims of k decide the addressing:
+ *
+ *     paged    k [n_page][page_size][n_kv_head][d]  with page_table: position p of sequence s is row p % page_size of
+ *              page page_table[s][p / page_size]
+ *     batched  k [n_seq][max_len][n_kv_head][d]     no page_table, no k_begin
+ *     packed   k [n_row][n_kv_head][d]              with k_begin: position p of sequence s is row k_begin[s] + p
+ *
+ * A duplicate list entry counts each time it appears. Rows that nobody may see are never read.
+ */
+typedef struct mla_segment {
+    mla_tensor k;           /* f32, f16 or bf16; d = d_k, or d_nope when k_rope is present */
+    mla_tensor k_rope;      /* same leading dims as k, d = d_rope; absent: the rope part is inside k */
+    mla_tensor v;           /* same leading dims as k, d = d_v; absent: v = first d_v columns of [k | k_rope] */
+    mla_tensor k_begin;     /* packed: i32 [n_seq + 1], non-decreasing */
+    mla_tensor page_table;  /* paged: i32 [n_seq][max_page]; entries past a sequence's last page are never read */
+    mla_tensor length;      /* i32 [n_seq], valid keys per sequence, negative counts as 0; absent: batched max_len, packed
+                               k_begin differences; required when paged unless the list is PHYSICAL */
+    mla_tensor list;        /* i32 [n_seq][n_q][n_entry] for batched q, [n_token][n_entry] for packed q; absent: all */
+    mla_tensor list_length; /* i32 [n_seq], or per token: [n_seq][n_q] / [n_token]; absent: n_entry */
+    mla_list_address list_address;
+    mla_list_rule list_rule;
+    mla_visible visible;
+    mla_tensor mask;        /* f32, f16 or bf16, added to scaled scores; [n_seq][n_q][max_len] for batched q,
+                               [n_token][max_len] for packed q, any strides including 0; absent: none */
+    mla_tensor descale;     /* f32 [1], multiplies k and v of this segment; absent: 1 */
+} mla_segment;
+
+typedef enum mla_lse_base { MLA_LSE_NATURAL = 0, MLA_LSE_BASE2 = 1 } mla_lse_base;
+
+/* lse of a (token, head) that sees no key; its o is +0 */
+typedef enum mla_lse_empty { MLA_LSE_EMPTY_POS_INF = 0, MLA_LSE_EMPTY_NEG_INF = 1, MLA_LSE_EMPTY_ZERO = 2 } mla_lse_empty;
+
+/* Rounding of the probabilities before they multiply V, where a contract makes it part of the result. */
+typedef enum mla_p_rounding {
+    MLA_P_ROUND_NONE = 0,  /* fp32 */
+    MLA_P_ROUND_16BIT = 1, /* to the dtype of q, against the running maximum in tiles of p_tile keys */
+    MLA_P_ROUND_INT8 = 2,  /* per tile, by its own maximum / 127 */
+    MLA_P_ROUND_HIF8 = 3   /* HiFloat8 of 16 p, against the running maximum in tiles of p_tile keys */
+} mla_p_rounding;
+
+typedef enum mla_arithmetic {
+    MLA_ARITHMETIC_F32 = 0,
+    MLA_ARITHMETIC_INT16 = 1 /* fixed point, with a bound that is checked; falls back to f32 */
+} mla_arithmetic;
+
+#define MLA_MAX_SEGMENT 2
+
+/*
+ * Fill with mla_problem_init() first: it sets struct_size and the defaults (one segment, visible ALL, natural lse,
+ * +inf for empty rows, no rounding of P).
+ *
+ * q is "batched" when it has 4 dims (every sequence has the same n_q slots) and "packed" when it has 3 (ragged lengths).
+ * All tensors must be on one device. Outputs must not overlap inputs or each other.
+ */
+typedef struct mla_problem {
+    size_t struct_size;
+
+    /* queries */
+    mla_tensor q;        /* f32, f16 or bf16 [n_seq][n_q][n_head][d] or [n_token][n_head][d]; d = d_k, or d_nope with q_rope */
+    mla_tensor q_rope;   /* same leading dims and dtype as q, d = d_rope; absent: inside q */
+    mla_tensor q_begin;  /* packed: i32 [n_seq + 1], non-decreasing; tokens outside [q_begin[0], q_begin[n_seq]) are left
+                            alone; absent: one token per sequence, n_seq = n_token */
+    mla_tensor q_length; /* i32 [n_seq], tokens in use; tokens past it see nothing (o = 0, empty lse); absent: all */
+    mla_tensor q_descale;/* f32 [1], multiplies q; absent: 1 */
+
+    /* keys and values */
+    int32_t n_segment;   /* 1 or 2; one softmax over the union */
+    mla_segment segment[MLA_MAX_SEGMENT];
+    int64_t d_v;         /* columns of a value and of o; 1 .. d_k unless v is a tensor of its own */
+
+    /* scores */
+    float softmax_scale;   /* finite; multiplies q.k */
+    mla_tensor qk_descale; /* f32 [n_head], multiplies the scores of a head; absent: 1 */
+    mla_tensor pv_descale; /* f32 [n_head], multiplies o of a head; absent: 1 */
+    mla_tensor sink;       /* f32 [n_head], an extra scaled logit with value 0; -inf: none, +inf: o = 0; absent: none */
+
+    /* outputs */
+    mla_tensor o;   /* f32, f16 or bf16; dims of q with d_v last; rounded once, to nearest even */
+    mla_tensor lse; /* f32 [n_seq][n_q][n_head] or [n_token][n_head], any strides (so also a transposed view); optional */
+    mla_tensor max; /* f32, as lse: largest scaled (and masked) score, natural units, -inf for empty rows; optional */
+    mla_lse_base lse_base;
+    mla_lse_empty lse_empty;
+    bool lse_with_sink; /* does lse count the sink? */
+
+    /* numerics that are part of the result */
+    mla_p_rounding p_rounding;
+    int32_t p_tile; /* keys per tile, with p_rounding != NONE; else 0 */
+    mla_arithmetic arithmetic;
+} mla_problem;
+
+/* Sets the defaults. The macro passes the size the caller was compiled with, so that a header that does not fit the
+ * library is refused with a sentence instead of read past its end. */
+#define mla_problem_init(problem) mla_problem_init_sized((problem), sizeof(mla_problem))
+MLA_API void mla_problem_init_sized(mla_problem *problem, size_t struct_size);
+
+/*
+ * Checks every rule above, host-readable values inside index tensors included; the first broken one becomes the status
+ * and the sentence in mla_last_error(). mla_plan_build() and mla_attention() call it, so callers rarely need to.
+ */
+MLA_API mla_status mla_problem_check(const mla_problem *problem);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

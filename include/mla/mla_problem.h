@@ -9,7 +9,13 @@
  *
  * Notation: n_seq sequences (requests), n_token query tokens, n_head query heads, n_kv_head key/value heads,
  * d_k = d_nope + d_rope columns of a key, d_v columns of a value. Query head h reads kv head h / (n_head / n_kv_head).
- * Shapes are written [outer]...[inner]; unless said otherwise only the innermost stride must be 1.
+ * Shapes are written [outer]...[inner]; unless said otherwise only the innermost stride must be 1. Tensors of one
+ * dimension are therefore contiguous. Strides of a dimension of extent 1 and of an empty tensor do not matter.
+ *
+ * "Absent" is an all-zero tensor; one with dims is present even when it is empty. A tensor that would have no effect
+ * (a list_length without a list, a residual without COMPRESSED) is refused, so that a slip does not pass silently.
+ * Values inside index tensors are checked where the host can read them. On another device a bad one makes its keys
+ * invisible.
  */
 #ifndef MLA_PROBLEM_H
 #define MLA_PROBLEM_H
@@ -30,20 +36,22 @@ typedef enum mla_visible_rule {
     MLA_VISIBLE_CAUSAL = 1,    /* [0, len - n_q + i + 1) */
     MLA_VISIBLE_WINDOW = 2,    /* with t = len - n_q + i + 1: [t - left - 1, t + right); left or right -1: no limit there */
     MLA_VISIBLE_COMPRESSED = 3 /* rows stand for `ratio` tokens each: [0, (len * ratio + residual - n_q + i + 1) / ratio) */
-} mla_visible_rule;
+} mla_visible_rule;            /* every range is clipped to [0, len); division rounds down */
 
 typedef struct mla_visible {
     mla_visible_rule rule;
     int64_t left;        /* WINDOW: keys before the token's own position, >= 0, or -1 for all */
     int64_t right;       /* WINDOW: keys after it, >= 0, or -1 for all */
     int64_t ratio;       /* COMPRESSED: >= 1 */
-    mla_tensor residual; /* COMPRESSED: i32 [n_seq], tokens not yet compressed; absent: 0 */
+    mla_tensor residual; /* COMPRESSED: i32 [n_seq], tokens not yet compressed, >= 0; absent: 0 */
 } mla_visible;
 
 /* What an entry of an explicit key list means. */
 typedef enum mla_list_address {
     MLA_LIST_LOGICAL = 0, /* position in the sequence, looked up like any other position */
-    MLA_LIST_PHYSICAL = 1 /* page * page_size + slot in the whole cache; the page table is not used */
+    MLA_LIST_PHYSICAL = 1 /* page * page_size + slot in the whole cache: all of its rows are "positions" and all of them
+                             are visible. The rule must be ALL, and there is no mask; page_table, k_begin and length
+                             are not used and may be absent */
 } mla_list_address;
 
 /* What happens at an entry that names no visible key (negative, out of range, outside the visible range). */
@@ -61,23 +69,30 @@ typedef enum mla_list_rule {
  *     batched  k [n_seq][max_len][n_kv_head][d]     no page_table, no k_begin
  *     packed   k [n_row][n_kv_head][d]              with k_begin: position p of sequence s is row k_begin[s] + p
  *
- * A duplicate list entry counts each time it appears. Rows that nobody may see are never read.
+ * A PHYSICAL list works on a pool: k [n_page][page_size][n_kv_head][d], or [n_row][n_kv_head][d] as one page.
+ * page_size >= 1 when paged; any other extent of rows may be 0. A duplicate list entry counts each time it appears.
+ * Rows that nobody may see are never read.
  */
 typedef struct mla_segment {
     mla_tensor k;           /* f32, f16 or bf16; d = d_k, or d_nope when k_rope is present */
-    mla_tensor k_rope;      /* same leading dims as k, d = d_rope; absent: the rope part is inside k */
-    mla_tensor v;           /* same leading dims as k, d = d_v; absent: v = first d_v columns of [k | k_rope] */
-    mla_tensor k_begin;     /* packed: i32 [n_seq + 1], non-decreasing */
-    mla_tensor page_table;  /* paged: i32 [n_seq][max_page]; entries past a sequence's last page are never read */
-    mla_tensor length;      /* i32 [n_seq], valid keys per sequence, negative counts as 0; absent: batched max_len, packed
-                               k_begin differences; required when paged unless the list is PHYSICAL */
+    mla_tensor k_rope;      /* f32, f16 or bf16, same leading dims as k, d = d_rope; given exactly when q_rope is */
+    mla_tensor v;           /* f32, f16 or bf16, same leading dims as k, d = d_v; absent: v = first d_v columns of
+                               [k | k_rope] */
+    mla_tensor k_begin;     /* packed: i32 [n_seq + 1], non-decreasing, within 0 .. n_row */
+    mla_tensor page_table;  /* paged: i32 [n_seq][max_page]; an entry that covers a visible position must be in
+                               0 .. n_page - 1, whether or not a list names the position; no other entry is read */
+    mla_tensor length;      /* i32 [n_seq], valid keys per sequence, negative counts as 0, at most max_page * page_size,
+                               max_len or the k_begin difference; absent: batched max_len, packed k_begin differences;
+                               required when paged unless the list is PHYSICAL */
     mla_tensor list;        /* i32 [n_seq][n_q][n_entry] for batched q, [n_token][n_entry] for packed q; absent: all */
-    mla_tensor list_length; /* i32 [n_seq], or per token: [n_seq][n_q] / [n_token]; absent: n_entry */
+    mla_tensor list_length; /* i32 [n_seq], or per token: [n_seq][n_q] / [n_token], which wins when n_token == n_seq;
+                               negative counts as 0, at most n_entry; absent: n_entry */
     mla_list_address list_address;
     mla_list_rule list_rule;
     mla_visible visible;
     mla_tensor mask;        /* f32, f16 or bf16, added to scaled scores; [n_seq][n_q][max_len] for batched q,
-                               [n_token][max_len] for packed q, any strides including 0; absent: none */
+                               [n_token][max_len] for packed q, column = position, max_len large enough for every
+                               visible one; any strides including 0; absent: none */
     mla_tensor descale;     /* f32 [1], multiplies k and v of this segment; absent: 1 */
 } mla_segment;
 
@@ -89,7 +104,7 @@ typedef enum mla_lse_empty { MLA_LSE_EMPTY_POS_INF = 0, MLA_LSE_EMPTY_NEG_INF = 
 /* Rounding of the probabilities before they multiply V, where a contract makes it part of the result. */
 typedef enum mla_p_rounding {
     MLA_P_ROUND_NONE = 0,  /* fp32 */
-    MLA_P_ROUND_16BIT = 1, /* to the dtype of q, against the running maximum in tiles of p_tile keys */
+    MLA_P_ROUND_16BIT = 1, /* to the dtype of q (f16 or bf16), against the running maximum in tiles of p_tile keys */
     MLA_P_ROUND_INT8 = 2,  /* per tile, by its own maximum / 127 */
     MLA_P_ROUND_HIF8 = 3   /* HiFloat8 of 16 p, against the running maximum in tiles of p_tile keys */
 } mla_p_rounding;
@@ -106,7 +121,10 @@ typedef enum mla_arithmetic {
  * +inf for empty rows, no rounding of P).
  *
  * q is "batched" when it has 4 dims (every sequence has the same n_q slots) and "packed" when it has 3 (ragged lengths).
- * All tensors must be on one device. Outputs must not overlap inputs or each other.
+ * All tensors must be on one device. Outputs must not overlap inputs or each other: the check refuses equal addresses
+ * and an output that starts inside a dense tensor, or the other way round (views interleaved in one buffer are legal, so
+ * it cannot refuse more). Strides of outputs are positive. n_head, n_kv_head and all d are >= 1; n_seq, n_q, n_token and
+ * key counts may be 0.
  */
 typedef struct mla_problem {
     size_t struct_size;
@@ -114,9 +132,10 @@ typedef struct mla_problem {
     /* queries */
     mla_tensor q;        /* f32, f16 or bf16 [n_seq][n_q][n_head][d] or [n_token][n_head][d]; d = d_k, or d_nope with q_rope */
     mla_tensor q_rope;   /* same leading dims and dtype as q, d = d_rope; absent: inside q */
-    mla_tensor q_begin;  /* packed: i32 [n_seq + 1], non-decreasing; tokens outside [q_begin[0], q_begin[n_seq]) are left
-                            alone; absent: one token per sequence, n_seq = n_token */
-    mla_tensor q_length; /* i32 [n_seq], tokens in use; tokens past it see nothing (o = 0, empty lse); absent: all */
+    mla_tensor q_begin;  /* packed: i32 [n_seq + 1], non-decreasing, within 0 .. n_token; tokens outside [q_begin[0],
+                            q_begin[n_seq]) are left alone; absent: one token per sequence, n_seq = n_token */
+    mla_tensor q_length; /* i32 [n_seq], tokens in use, negative counts as 0, at most the slots of the sequence; tokens
+                            past it see nothing (o = 0, empty lse); absent: all */
     mla_tensor q_descale;/* f32 [1], multiplies q; absent: 1 */
 
     /* keys and values */
@@ -140,7 +159,7 @@ typedef struct mla_problem {
 
     /* numerics that are part of the result */
     mla_p_rounding p_rounding;
-    int32_t p_tile; /* keys per tile, with p_rounding != NONE; else 0 */
+    int32_t p_tile; /* keys per tile, >= 1 with p_rounding != NONE; else 0 */
     mla_arithmetic arithmetic;
 } mla_problem;
 

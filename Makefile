@@ -1,0 +1,57 @@
+# The front door for people. CMake does the work, see CMakePresets.json; this file names the things one wants to do.
+
+PREFIX ?= /usr/local
+CMAKE_FLAGS ?=
+BENCH_FLAGS ?=
+CLANG_FORMAT_VERSION := 19.1.7
+
+.PHONY: all help demo test bench python asan fmt install clean
+
+all: ## build the library and the command: build/libmla.so, build/mla
+	cmake --preset release --log-level=NOTICE $(CMAKE_FLAGS)
+	cmake --build --preset release
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+demo: ## install what is missing, build, run the main job and show it
+	scripts/bootstrap.sh build
+	$(MAKE) all
+	build/mla demo
+
+test: ## everything CI runs
+	scripts/bootstrap.sh test
+	$(MAKE) python build/tools/bin/clang-format
+	tests/run_all build --python build/venv/bin/python --python-path build/python
+
+bench: all ## production shapes; BENCH_FLAGS="--json ..." for more
+	build/mla bench $(BENCH_FLAGS)
+
+python: all build/venv/ready ## wheel in build/wheel/, importable tree in build/python/
+	build/venv/bin/python python/make_tree.py --library build/libmla.so --wheel build/wheel --tree build/python
+
+asan: ## C tests and kernel checks under the address and undefined behaviour sanitizers
+	scripts/bootstrap.sh test
+	cmake --preset asan --log-level=NOTICE $(CMAKE_FLAGS)
+	cmake --build --preset asan
+	tests/run_all build/asan
+
+fmt: build/tools/bin/clang-format ## format the C files in place
+	git ls-files '*.c' '*.h' | xargs $< -i
+
+install: all ## install under PREFIX; DESTDIR is honoured
+	cmake --install build --prefix $(PREFIX)
+
+clean: ## remove everything that was built
+	rm -rf build
+
+build/venv/ready: python/requirements-dev.txt
+	python3 -m venv build/venv
+	build/venv/bin/pip install --quiet --requirement $<
+	touch $@
+
+# One pinned version, because every version formats a little differently.
+build/tools/bin/clang-format: Makefile
+	python3 -m venv build/tools
+	build/tools/bin/pip install --quiet clang-format==$(CLANG_FORMAT_VERSION)
+	touch $@

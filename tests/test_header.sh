@@ -1,0 +1,20 @@
+#!/bin/sh
+# test_header.sh - every public header compiles alone, twice in a row, as C11 and as C++17, without a warning.
+. "$(dirname "$0")/tap.sh"
+
+strict="-Wall -Wextra -pedantic -Wundef -Werror -fsyntax-only"
+
+compiles() # header, compiler, flags...
+{
+    header=$1
+    shift
+    # The typedef: a header of macros alone would leave an empty translation unit, which ISO C forbids.
+    printf '#include <%s>\n#include <%s>\ntypedef int not_empty;\n' "$header" "$header" | "$@" $strict -I "$root/include" -
+}
+
+for path in "$root"/include/mla/*.h; do
+    header=mla/$(basename "$path")
+    check "$header alone as C11" compiles "$header" "${CC:-cc}" -std=c11 -x c
+    check "$header alone as C++17" compiles "$header" "${CXX:-c++}" -std=c++17 -x c++
+done
+finish

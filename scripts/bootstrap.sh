@@ -1,6 +1,6 @@
 #!/bin/sh
-# bootstrap.sh build|test - installs the tools that are missing, by apt-get; does nothing when all are there. Without apt-get,
-# or without the right to use it, it says what is missing and fails.
+# bootstrap.sh build|test - installs the tools that are missing, by apt-get; does nothing when all are there. Without
+# apt-get, or without the right to use it, it says what is missing and fails.
 set -eu
 
 case ${1-} in

@@ -6,8 +6,8 @@ formatter=build/tools/bin/clang-format
 
 formatted()
 {
-    git ls-files '*.c' '*.h' | xargs "$formatter" --dry-run 2>&1 | sed -n 's/:[0-9]*:[0-9]*: .*/ needs make fmt/p' | sort -u \
-        >"$scratch/unformatted"
+    git ls-files '*.c' '*.h' | xargs "$formatter" --dry-run 2>&1 \
+        | sed -n 's/:[0-9]*:[0-9]*: .*/ needs make fmt/p' | sort -u >"$scratch/unformatted"
     is_empty "$scratch/unformatted"
 }
 

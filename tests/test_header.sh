@@ -9,7 +9,8 @@ compiles() # header, compiler, flags...
     header=$1
     shift
     # The typedef: a header of macros alone would leave an empty translation unit, which ISO C forbids.
-    printf '#include <%s>\n#include <%s>\ntypedef int not_empty;\n' "$header" "$header" | "$@" $strict -I "$root/include" -
+    printf '#include <%s>\n#include <%s>\ntypedef int not_empty;\n' "$header" "$header" \
+        | "$@" $strict -I "$root/include" -
 }
 
 for path in "$root"/include/mla/*.h; do

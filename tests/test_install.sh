@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_install.sh build-folder cmake - installs into an empty prefix and uses the result as strangers do: pkg-config alone,
-# find_package() from CMake, the command.
+# test_install.sh build-folder cmake - installs into an empty prefix and uses the result as strangers do: pkg-config
+# alone, find_package() from CMake, the command.
 . "$(dirname "$0")/tap.sh"
 build=$1
 cmake=$2

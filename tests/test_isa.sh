@@ -1,9 +1,9 @@
 #!/bin/sh
-# test_isa.sh object... - no instruction above its level in any object file, and nothing in an instruction-set folder that
-# the linker could put in place of a function compiled for the baseline.
+# test_isa.sh object... - no instruction above its level in any object file, and nothing in an instruction-set folder
+# that the linker could put in place of a function compiled for the baseline.
 #
-# A baseline x86-64 file has no AVX instruction: no mnemonic that begins with a v (save the old verr and verw) and no ymm or
-# zmm register. An avx2 file has no AVX-512 one: no zmm, no xmm16..31 or ymm16..31, no mask register.
+# A baseline x86-64 file has no AVX instruction: no mnemonic that begins with a v (save the old verr and verw) and no
+# ymm or zmm register. An avx2 file has no AVX-512 one: no zmm, no xmm16..31 or ymm16..31, no mask register.
 . "$(dirname "$0")/tap.sh"
 
 if [ "$(uname -m)" != x86_64 ]; then

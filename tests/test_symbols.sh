@@ -8,17 +8,18 @@ nm -D --defined-only "$shared" | awk '$2 != "A" { sub("@.*", "", $3); print $3 }
 nm -g --defined-only "$static" | awk 'NF == 3 { print $3 }' | sort -u >"$scratch/global"
 nm -u "$static" | awk '$1 == "U" { print $2 }' | sort -u >"$scratch/wanted"
 # A declaration is MLA_API, a type, a name and a parenthesis; comments and line breaks do not matter.
-grep -hv '^#define' "$root"/include/mla/*.h | tr '\n' ' ' | grep -o 'MLA_API [^;(]*(' | grep -o '[a-z0-9_]*($' | tr -d '(' \
-    | sort -u >"$scratch/declared"
+grep -hv '^#define' "$root"/include/mla/*.h | tr '\n' ' ' | grep -o 'MLA_API [^;(]*(' \
+    | grep -o '[a-z0-9_]*($' | tr -d '(' | sort -u >"$scratch/declared"
 
 grep -v -E '^(mla|flash_mla)_' "$scratch/global" >"$scratch/foreign_global"
 comm -23 "$scratch/declared" "$scratch/exported" >"$scratch/missing"
 comm -13 "$scratch/declared" "$scratch/exported" >"$scratch/undeclared"
-# Fortified names (__printf_chk) and their 64-bit and unlocked kin count as the function itself.
-grep -E '^(__)?(v?f?printf|v?dprintf|f?puts|f?putc|putchar|fwrite|perror|psignal|abort|exit|_exit|quick_exit|err|errx|warn|warnx|error|raise|kill|__assert_fail|__assert|syslog|stdout|stderr|signal|sigaction|longjmp)(_chk|_unlocked)?$' \
-    "$scratch/wanted" >"$scratch/forbidden"
-readelf -d "$shared" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -v -E '^(libc|libm|libgomp|libomp|libpthread|ld-linux.*)\.so' \
-    >"$scratch/foreign_needed"
+printing='v?f?printf|v?dprintf|f?puts|f?putc|putchar|fwrite|perror|psignal|syslog|stdout|stderr|errx?|warnx?|error'
+ending='abort|exit|_exit|quick_exit|assert_fail|raise|kill|signal|sigaction|longjmp'
+# Fortified names (__printf_chk) and unlocked kin count as the function itself.
+grep -E "^(__)?($printing|$ending)(_chk|_unlocked)?\$" "$scratch/wanted" >"$scratch/forbidden"
+readelf -d "$shared" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' \
+    | grep -v -E '^(libc|libm|libgomp|libomp|libpthread|ld-linux.*)\.so' >"$scratch/foreign_needed"
 soname=$(readelf -d "$shared" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')
 version() { sed -n "s/^#define MLA_VERSION_$1 //p" "$root/include/mla/mla_version.h"; }
 major=$(version MAJOR)

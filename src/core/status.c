@@ -5,6 +5,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "mla/mla.h"
 
@@ -14,13 +15,15 @@ static _Thread_local char last_sentence[MLA_SENTENCE_BYTES];
 
 mla_status mla_fail(mla_status status, const char *format, ...)
 {
+    char sentence[MLA_SENTENCE_BYTES]; /* apart, because an argument may be the last sentence itself */
     va_list arguments;
     va_start(arguments, format);
-    int length = vsnprintf(last_sentence, sizeof last_sentence, format, arguments);
+    int length = vsnprintf(sentence, sizeof sentence, format, arguments);
     va_end(arguments);
     if (length < 0) { /* an encoding error: say at least what kind of failure it was */
-        snprintf(last_sentence, sizeof last_sentence, "%s", mla_status_name(status));
+        snprintf(sentence, sizeof sentence, "%s", mla_status_name(status));
     }
+    memcpy(last_sentence, sentence, strlen(sentence) + 1);
     return status;
 }
 

@@ -1,0 +1,166 @@
+/*
+ * api.c - the native calls: plan, run, one-shot.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "mla/mla.h"
+#include "parallel.h"
+#include "plan.h"
+
+#define MLA_WORKSPACE_ALIGN 4096
+
+static const mla_backend_ops *const backends[] = {&mla_backend_cpu_ops, &mla_backend_ref_ops};
+
+static mla_status choose_backend(mla_backend wanted, const mla_problem *problem, const mla_shape *shape,
+                                 const mla_backend_ops **backend)
+{
+    if (problem->q.device.type != MLA_DEVICE_CPU) {
+        return mla_fail(MLA_STATUS_UNSUPPORTED, "q.device.type = %d has no backend in this build", (int)problem->q.device.type);
+    }
+    switch (wanted) {
+    case MLA_BACKEND_AUTO:
+    case MLA_BACKEND_CPU: *backend = backends[0]; break;
+    case MLA_BACKEND_REF: *backend = backends[1]; break;
+    default: return mla_fail(MLA_STATUS_BAD_VALUE, "options.backend = %d is not an mla_backend", (int)wanted);
+    }
+    return (*backend)->accepts(problem, shape);
+}
+
+static mla_status read_options(const mla_plan_options *options, mla_plan *plan)
+{
+    if (options->n_thread < 0) {
+        return mla_fail(MLA_STATUS_BAD_VALUE, "options.n_thread = %d must not be negative", (int)options->n_thread);
+    }
+    plan->n_worker = options->n_thread > 0 ? options->n_thread : mla_default_workers();
+    if (options->executor) {
+        if (!options->executor->parallel_for) {
+            return mla_fail(MLA_STATUS_NULL_POINTER, "options.executor->parallel_for is NULL");
+        }
+        if (options->executor->n_worker < 1) {
+            return mla_fail(MLA_STATUS_BAD_VALUE, "options.executor->n_worker = %d must be at least 1",
+                            (int)options->executor->n_worker);
+        }
+        plan->executor = *options->executor;
+        plan->host_executor = true;
+        plan->n_worker = options->executor->n_worker;
+    }
+    return MLA_STATUS_OK;
+}
+
+static mla_status build_resolved(const mla_problem *problem, const mla_shape *shape, const mla_plan_options *options,
+                                 mla_plan *plan)
+{
+    static const mla_plan_options defaults = {0};
+    options = options ? options : &defaults;
+    MLA_TRY(choose_backend(options->backend, problem, shape, &plan->backend));
+    MLA_TRY(read_options(options, plan));
+    plan->fingerprint = mla_plan_fingerprint(problem, shape);
+    plan->isa = "";
+    return plan->backend->build(problem, shape, plan);
+}
+
+mla_status mla_plan_build(const mla_problem *problem, const mla_plan_options *options, mla_plan **plan)
+{
+    if (!plan) {
+        return mla_fail(MLA_STATUS_NULL_POINTER, "plan is NULL");
+    }
+    *plan = NULL;
+    mla_shape shape;
+    MLA_TRY(mla_problem_resolve(problem, &shape));
+    mla_plan *fresh = calloc(1, sizeof *fresh);
+    if (!fresh) {
+        return mla_fail(MLA_STATUS_OUT_OF_MEMORY, "plan does not fit into memory");
+    }
+    mla_status status = build_resolved(problem, &shape, options, fresh);
+    if (status != MLA_STATUS_OK) {
+        mla_plan_free(fresh);
+        return status;
+    }
+    *plan = fresh;
+    return MLA_STATUS_OK;
+}
+
+void mla_plan_free(mla_plan *plan)
+{
+    if (plan) {
+        free(plan->item);
+        free(plan->combine);
+        free(plan);
+    }
+}
+
+size_t mla_plan_workspace_bytes(const mla_plan *plan)
+{
+    /* the caller's memory may start anywhere; the backend gets it aligned */
+    return plan && plan->workspace_bytes ? plan->workspace_bytes + MLA_WORKSPACE_ALIGN : 0;
+}
+
+mla_status mla_plan_describe(const mla_plan *plan, mla_plan_info *info)
+{
+    if (!plan || !info) {
+        return mla_fail(MLA_STATUS_NULL_POINTER, "%s is NULL", plan ? "info" : "plan");
+    }
+    *info = (mla_plan_info){
+        .backend = plan->backend->name,
+        .isa = plan->isa,
+        .n_worker = plan->n_worker,
+        .n_item = plan->n_item,
+        .n_slot = plan->n_slot,
+        .workspace_bytes = mla_plan_workspace_bytes(plan),
+        .fingerprint = plan->fingerprint,
+    };
+    return MLA_STATUS_OK;
+}
+
+static mla_status run_resolved(const mla_plan *plan, const mla_problem *problem, const mla_shape *shape, void *workspace)
+{
+    uintptr_t start = ((uintptr_t)workspace + MLA_WORKSPACE_ALIGN - 1) / MLA_WORKSPACE_ALIGN * MLA_WORKSPACE_ALIGN;
+    return plan->backend->run(plan, problem, shape, (void *)start);
+}
+
+mla_status mla_run(const mla_plan *plan, const mla_problem *problem, void *workspace, size_t workspace_bytes, void *stream)
+{
+    if (!plan) {
+        return mla_fail(MLA_STATUS_NULL_POINTER, "plan is NULL");
+    }
+    mla_shape shape;
+    MLA_TRY(mla_problem_resolve(problem, &shape));
+    if (stream) {
+        return mla_fail(MLA_STATUS_BAD_VALUE, "stream must be NULL for tensors in host memory");
+    }
+    MLA_TRY(plan->backend->accepts(problem, &shape));
+    if (mla_plan_fingerprint(problem, &shape) != plan->fingerprint) {
+        return mla_fail(MLA_STATUS_STALE_PLAN, "plan was built for other shapes, rules or lengths; build it again");
+    }
+    size_t need = mla_plan_workspace_bytes(plan);
+    if (workspace_bytes < need) {
+        return mla_fail(MLA_STATUS_WORKSPACE_TOO_SMALL, "workspace_bytes = %zu must be at least %zu", workspace_bytes, need);
+    }
+    if (need && !workspace) {
+        return mla_fail(MLA_STATUS_NULL_POINTER, "workspace is NULL but %zu bytes are needed", need);
+    }
+    return run_resolved(plan, problem, &shape, workspace);
+}
+
+mla_status mla_attention(const mla_problem *problem, const mla_plan_options *options)
+{
+    mla_shape shape;
+    MLA_TRY(mla_problem_resolve(problem, &shape));
+    mla_plan plan = {0};
+    void *workspace = NULL;
+    mla_status status = build_resolved(problem, &shape, options, &plan);
+    if (status == MLA_STATUS_OK) {
+        size_t bytes = mla_plan_workspace_bytes(&plan);
+        workspace = bytes ? malloc(bytes) : NULL;
+        if (bytes && !workspace) {
+            status = mla_fail(MLA_STATUS_OUT_OF_MEMORY, "workspace of %zu bytes does not fit into memory", bytes);
+        } else {
+            status = run_resolved(&plan, problem, &shape, workspace);
+        }
+    }
+    free(workspace);
+    free(plan.item);
+    free(plan.combine);
+    return status;
+}

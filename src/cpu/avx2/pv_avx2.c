@@ -1,0 +1,97 @@
+/*
+ * pv_avx2.c - probabilities times values for one column panel, and rescaling of accumulators.
+ *
+ * A tile is 4 rows by 24 columns: 12 accumulators that stay in registers over the whole key block, 3 vectors of v, 1
+ * broadcast probability. When few columns of the last panel are in use, 8 rows by 8 columns.
+ */
+#include <immintrin.h>
+
+#include "tables_avx2.h"
+
+enum { COL_PANEL = MLA_AVX2_COL_PANEL, ROWS = MLA_ROW_PANEL };
+
+#define LOAD24(r)                                            \
+    __m256 x##r = _mm256_loadu_ps(o + (r) * COL_PANEL),      \
+           y##r = _mm256_loadu_ps(o + (r) * COL_PANEL + 8),  \
+           z##r = _mm256_loadu_ps(o + (r) * COL_PANEL + 16);
+#define STEP24(r)                                   \
+    {                                               \
+        __m256 w = _mm256_broadcast_ss(p + (r));    \
+        x##r = _mm256_fmadd_ps(w, v0, x##r);        \
+        y##r = _mm256_fmadd_ps(w, v1, y##r);        \
+        z##r = _mm256_fmadd_ps(w, v2, z##r);        \
+    }
+#define SAVE24(r)                                           \
+    _mm256_storeu_ps(o + (r) * COL_PANEL, x##r);            \
+    _mm256_storeu_ps(o + (r) * COL_PANEL + 8, y##r);        \
+    _mm256_storeu_ps(o + (r) * COL_PANEL + 16, z##r);
+#define LOAD8(r) __m256 x##r = _mm256_loadu_ps(o + (r) * COL_PANEL);
+#define STEP8(r) x##r = _mm256_fmadd_ps(_mm256_broadcast_ss(p + (r)), v0, x##r);
+#define SAVE8(r) _mm256_storeu_ps(o + (r) * COL_PANEL, x##r);
+#define ROWS4(M) M(0) M(1) M(2) M(3)
+#define ROWS8(M) ROWS4(M) M(4) M(5) M(6) M(7)
+
+static void tile_4x24(const float *restrict p, const float *restrict v, int64_t n_key, float *restrict o)
+{
+    ROWS4(LOAD24)
+    for (const float *end = v + n_key * COL_PANEL; v != end; v += COL_PANEL, p += ROWS) {
+        __m256 v0 = _mm256_loadu_ps(v), v1 = _mm256_loadu_ps(v + 8), v2 = _mm256_loadu_ps(v + 16);
+        ROWS4(STEP24)
+    }
+    ROWS4(SAVE24)
+}
+
+static void tile_1x24(const float *restrict p, const float *restrict v, int64_t n_key, float *restrict o)
+{
+    LOAD24(0)
+    for (const float *end = v + n_key * COL_PANEL; v != end; v += COL_PANEL, p += ROWS) {
+        __m256 v0 = _mm256_loadu_ps(v), v1 = _mm256_loadu_ps(v + 8), v2 = _mm256_loadu_ps(v + 16);
+        STEP24(0)
+    }
+    SAVE24(0)
+}
+
+static void tile_8x8(const float *restrict p, const float *restrict v, int64_t n_key, float *restrict o)
+{
+    ROWS8(LOAD8)
+    for (const float *end = v + n_key * COL_PANEL; v != end; v += COL_PANEL, p += ROWS) {
+        __m256 v0 = _mm256_loadu_ps(v);
+        ROWS8(STEP8)
+    }
+    ROWS8(SAVE8)
+}
+
+void mla_pv_f32_avx2(const float *p, const float *v, int64_t n_key, int32_t n_row, int32_t n_col, float *o,
+                     mla_prefetch *ahead)
+{
+    if (n_col <= 8) {
+        for (int32_t r = 0; r < n_row; r += 8) {
+            tile_8x8(p + r, v, n_key, o + r * COL_PANEL);
+        }
+        return;
+    }
+    int32_t r = 0;
+    for (; r + 2 <= n_row; r += 4) { /* three of four rows in use still beat one row at a time */
+        tile_4x24(p + r, v, n_key, o + r * COL_PANEL);
+        mla_prefetch_step(ahead);
+    }
+    if (r < n_row) {
+        tile_1x24(p + r, v, n_key, o + r * COL_PANEL);
+        mla_prefetch_step(ahead);
+    }
+}
+
+void mla_merge_f32_avx2(float *o, const float *x, const float *a, const float *b, int64_t n_panel)
+{
+    for (int64_t i = 0; i < n_panel * ROWS; i++, o += COL_PANEL) {
+        __m256 scale = _mm256_broadcast_ss(a + i % ROWS);
+        for (int c = 0; c < COL_PANEL; c += 8) {
+            __m256 sum = _mm256_mul_ps(_mm256_loadu_ps(o + c), scale);
+            if (x) {
+                sum = _mm256_fmadd_ps(_mm256_loadu_ps(x + c), _mm256_broadcast_ss(b + i % ROWS), sum);
+            }
+            _mm256_storeu_ps(o + c, sum);
+        }
+        x = x ? x + COL_PANEL : NULL;
+    }
+}

@@ -1,0 +1,96 @@
+/*
+ * qk_avx2.c - scores of a row panel against a key block.
+ *
+ * A tile is 6 keys by 16 rows: 12 accumulators, 2 vectors of q, 1 broadcast key element, 15 registers in all. The vectors
+ * run over rows, so a score tile comes out as [key][16], ready for softmax and pv, with no transposition and no sums
+ * across lanes. Panels of 8 rows or fewer use 12 keys by 8 rows. Accumulators are separate variables because compilers
+ * keep arrays of vectors in memory.
+ */
+#include <immintrin.h>
+
+#include "tables_avx2.h"
+
+enum { COL_PANEL = MLA_AVX2_COL_PANEL, ROWS = MLA_ROW_PANEL };
+
+/* One column: 2 vectors of q against N keys, whose elements lie COL_PANEL floats apart. */
+#define STEP16(i)                                           \
+    {                                                       \
+        __m256 x = _mm256_broadcast_ss(k + (i) * COL_PANEL); \
+        a##i = _mm256_fmadd_ps(q0, x, a##i);                \
+        b##i = _mm256_fmadd_ps(q1, x, b##i);                \
+    }
+#define STEP8(i) a##i = _mm256_fmadd_ps(q0, _mm256_broadcast_ss(k + (i) * COL_PANEL), a##i);
+#define LOAD16(i)                                                          \
+    __m256 a##i = accumulate ? _mm256_loadu_ps(s + (i) * ROWS) : _mm256_setzero_ps(), \
+           b##i = accumulate ? _mm256_loadu_ps(s + (i) * ROWS + 8) : _mm256_setzero_ps();
+#define LOAD8(i) __m256 a##i = accumulate ? _mm256_loadu_ps(s + (i) * ROWS) : _mm256_setzero_ps();
+#define SAVE16(i)                                 \
+    _mm256_storeu_ps(s + (i) * ROWS, a##i);       \
+    _mm256_storeu_ps(s + (i) * ROWS + 8, b##i);
+#define SAVE8(i) _mm256_storeu_ps(s + (i) * ROWS, a##i);
+
+#define KEYS1(M) M(0)
+#define KEYS2(M) M(0) M(1)
+#define KEYS3(M) M(0) M(1) M(2)
+#define KEYS4(M) KEYS3(M) M(3)
+#define KEYS5(M) KEYS4(M) M(4)
+#define KEYS6(M) KEYS5(M) M(5)
+#define KEYS12(M) KEYS6(M) M(6) M(7) M(8) M(9) M(10) M(11)
+
+/* Sum over n_col columns, panel by panel. Instantiated below for each tile size, under a name of its own. */
+#define TILE_BODY(KEYS, LOAD, STEP, SAVE, Q1)                                                \
+    KEYS(LOAD)                                                                               \
+    while (n_col > 0) {                                                                      \
+        const float *k = block, *end = block + (n_col < COL_PANEL ? n_col : COL_PANEL);      \
+        for (; k != end; k++) {                                                              \
+            __m256 q0 = _mm256_loadu_ps(q);                                                  \
+            Q1                                                                               \
+            KEYS(STEP)                                                                       \
+            q += ROWS;                                                                       \
+        }                                                                                    \
+        block += panel_stride;                                                               \
+        n_col -= COL_PANEL;                                                                  \
+    }                                                                                        \
+    KEYS(SAVE)
+#define TILE_ARGUMENTS                                                                                        \
+    const float *restrict q, const float *restrict block, int64_t panel_stride, int64_t n_col, bool accumulate, \
+        float *restrict s
+#define Q1_VECTOR __m256 q1 = _mm256_loadu_ps(q + 8);
+
+static void tile_6x16(TILE_ARGUMENTS) { TILE_BODY(KEYS6, LOAD16, STEP16, SAVE16, Q1_VECTOR) }
+static void tile_5x16(TILE_ARGUMENTS) { TILE_BODY(KEYS5, LOAD16, STEP16, SAVE16, Q1_VECTOR) }
+static void tile_4x16(TILE_ARGUMENTS) { TILE_BODY(KEYS4, LOAD16, STEP16, SAVE16, Q1_VECTOR) }
+static void tile_3x16(TILE_ARGUMENTS) { TILE_BODY(KEYS3, LOAD16, STEP16, SAVE16, Q1_VECTOR) }
+static void tile_2x16(TILE_ARGUMENTS) { TILE_BODY(KEYS2, LOAD16, STEP16, SAVE16, Q1_VECTOR) }
+static void tile_1x16(TILE_ARGUMENTS) { TILE_BODY(KEYS1, LOAD16, STEP16, SAVE16, Q1_VECTOR) }
+static void tile_12x8(TILE_ARGUMENTS) { TILE_BODY(KEYS12, LOAD8, STEP8, SAVE8, ) }
+static void tile_4x8(TILE_ARGUMENTS) { TILE_BODY(KEYS4, LOAD8, STEP8, SAVE8, ) }
+static void tile_1x8(TILE_ARGUMENTS) { TILE_BODY(KEYS1, LOAD8, STEP8, SAVE8, ) }
+
+void mla_qk_f32_avx2(const float *q, const float *block, int64_t panel_stride, int64_t n_col, int64_t n_key, int32_t n_row,
+                     bool accumulate, float *s, mla_prefetch *ahead)
+{
+    typedef void (*tile)(TILE_ARGUMENTS);
+    static const tile rest16[6] = {NULL, tile_1x16, tile_2x16, tile_3x16, tile_4x16, tile_5x16};
+    int64_t n = 0;
+    if (n_row > 8) {
+        for (; n + 6 <= n_key; n += 6) {
+            tile_6x16(q, block + n * COL_PANEL, panel_stride, n_col, accumulate, s + n * ROWS);
+            mla_prefetch_step(ahead);
+        }
+        if (n < n_key) {
+            rest16[n_key - n](q, block + n * COL_PANEL, panel_stride, n_col, accumulate, s + n * ROWS);
+        }
+        return;
+    }
+    for (; n + 12 <= n_key; n += 12) {
+        tile_12x8(q, block + n * COL_PANEL, panel_stride, n_col, accumulate, s + n * ROWS);
+        mla_prefetch_step(ahead);
+    }
+    for (; n + 4 <= n_key; n += 4) {
+        tile_4x8(q, block + n * COL_PANEL, panel_stride, n_col, accumulate, s + n * ROWS);
+    }
+    for (; n < n_key; n++) {
+        tile_1x8(q, block + n * COL_PANEL, panel_stride, n_col, accumulate, s + n * ROWS);
+    }
+}

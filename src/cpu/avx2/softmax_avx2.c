@@ -1,0 +1,96 @@
+/*
+ * softmax_avx2.c - online softmax over a score panel [key][16], all of it vertical: a lane is a row.
+ */
+#include <immintrin.h>
+#include <math.h>
+
+#include "tables_avx2.h"
+
+enum { ROWS = MLA_ROW_PANEL };
+
+/*
+ * 2^x for x <= MLA_RESCALE_SLACK. x = n + f with n an integer and |f| <= 1/2; 2^f by a polynomial of degree 6 (relative
+ * error below 1.1e-7 with its roundings), 2^n by adding n to the exponent. Below 2^-126 the result is 0: such a weight is
+ * invisible beside the 1 that the largest key contributes. NaN stays NaN.
+ */
+static inline __m256 exp2_avx2(__m256 x)
+{
+    const __m256 low = _mm256_set1_ps(-126.0f);
+    __m256 tiny = _mm256_cmp_ps(x, low, _CMP_LT_OQ);
+    x = _mm256_max_ps(low, x); /* operand order: NaN in x wins */
+    __m256 n = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m256 f = _mm256_sub_ps(x, n);
+    __m256 y = _mm256_set1_ps(0x1.41fbb8p-13f);
+    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(0x1.5f3e54p-10f));
+    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(0x1.3b2d4cp-7f));
+    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(0x1.c6aee8p-5f));
+    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(0x1.ebfbdcp-3f));
+    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(0x1.62e43p-1f));
+    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(1.0f));
+    __m256i exponent = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
+    y = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(y), exponent));
+    return _mm256_andnot_ps(tiny, y);
+}
+
+/* Lanes whose visible range holds key n. */
+static inline __m256 sees(__m256i begin, __m256i end, int64_t n)
+{
+    __m256i key = _mm256_set1_epi32((int)n);
+    return _mm256_castsi256_ps(_mm256_andnot_si256(_mm256_cmpgt_epi32(begin, key), _mm256_cmpgt_epi32(end, key)));
+}
+
+/* Eight rows of the panel; returns whether any of them must rescale. */
+static bool softmax_half(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,
+                         const float *mask, float *m, float *l, float *max, float *factor)
+{
+    const __m256 nothing = _mm256_set1_ps(-INFINITY);
+    __m256 c = _mm256_loadu_ps(scale), top = nothing;
+    if (!begin && !mask) {
+        for (int64_t n = 0; n < n_key; n++) {
+            __m256 t = _mm256_mul_ps(_mm256_loadu_ps(s + n * ROWS), c);
+            top = _mm256_max_ps(t, top); /* operand order: a NaN does not become the maximum */
+        }
+    } else {
+        __m256i from = begin ? _mm256_loadu_si256((const __m256i *)begin) : _mm256_setzero_si256();
+        __m256i to = end ? _mm256_loadu_si256((const __m256i *)end) : _mm256_set1_epi32((int)n_key);
+        for (int64_t n = 0; n < n_key; n++) {
+            __m256 t = _mm256_mul_ps(_mm256_loadu_ps(s + n * ROWS), c);
+            if (mask) {
+                t = _mm256_add_ps(t, _mm256_loadu_ps(mask + n * ROWS));
+            }
+            t = _mm256_blendv_ps(nothing, t, sees(from, to, n));
+            _mm256_storeu_ps(s + n * ROWS, t);
+            top = _mm256_max_ps(t, top);
+        }
+        c = _mm256_set1_ps(1.0f); /* s holds finished scores now */
+    }
+
+    __m256 old = _mm256_loadu_ps(m);
+    __m256 grown = _mm256_cmp_ps(top, _mm256_add_ps(old, _mm256_set1_ps(MLA_RESCALE_SLACK)), _CMP_GT_OQ);
+    __m256 fresh = _mm256_cmp_ps(old, nothing, _CMP_EQ_OQ);
+    __m256 now = _mm256_blendv_ps(old, top, _mm256_or_ps(grown, fresh));
+    __m256 one = _mm256_set1_ps(1.0f);
+    __m256 shrink = _mm256_blendv_ps(one, exp2_avx2(_mm256_sub_ps(old, now)), _mm256_andnot_ps(fresh, grown));
+    /* a row that has seen nothing keeps m = -inf; its probabilities are taken relative to 0 and come out as 0 */
+    __m256 base = _mm256_blendv_ps(now, _mm256_setzero_ps(), _mm256_cmp_ps(now, nothing, _CMP_EQ_OQ));
+    __m256 sum = _mm256_mul_ps(_mm256_loadu_ps(l), shrink);
+    for (int64_t n = 0; n < n_key; n++) {
+        __m256 p = exp2_avx2(_mm256_fmsub_ps(_mm256_loadu_ps(s + n * ROWS), c, base));
+        _mm256_storeu_ps(s + n * ROWS, p);
+        sum = _mm256_add_ps(sum, p);
+    }
+    _mm256_storeu_ps(m, now);
+    _mm256_storeu_ps(l, sum);
+    _mm256_storeu_ps(max, _mm256_max_ps(top, _mm256_loadu_ps(max)));
+    _mm256_storeu_ps(factor, shrink);
+    return _mm256_movemask_ps(_mm256_cmp_ps(shrink, one, _CMP_NEQ_UQ)) != 0;
+}
+
+bool mla_softmax_f32_avx2(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,
+                          const float *mask, mla_row_state *state, float *factor)
+{
+    bool low = softmax_half(s, n_key, scale, begin, end, mask, state->m, state->l, state->max, factor);
+    bool high = softmax_half(s + 8, n_key, scale + 8, begin ? begin + 8 : NULL, end ? end + 8 : NULL, mask ? mask + 8 : NULL,
+                             state->m + 8, state->l + 8, state->max + 8, factor + 8);
+    return low || high;
+}

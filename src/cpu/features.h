@@ -1,0 +1,16 @@
+/*
+ * features.h - what the processor and the operating system allow.
+ */
+#ifndef MLA_CPU_FEATURES_H
+#define MLA_CPU_FEATURES_H
+
+#include <stdbool.h>
+
+typedef struct mla_cpu_features {
+    bool avx2;   /* AVX2 + FMA + F16C, with the registers saved by the system */
+    bool avx512; /* AVX-512 F + BW + DQ + VL besides */
+} mla_cpu_features;
+
+mla_cpu_features mla_cpu_features_detect(void);
+
+#endif

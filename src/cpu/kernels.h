@@ -1,0 +1,116 @@
+/*
+ * kernels.h - the contracts of the CPU kernels, and the table that holds them.
+ *
+ * Query rows are handled in panels of 16, keys in blocks of up to MLA_KEY_BLOCK, columns in panels of `col_panel` (a
+ * number that suits the ISA's registers). All arithmetic is fp32. The layouts, innermost last:
+ *
+ *     q      [row panel][d_k][16]                          queries, transposed so that 16 rows are one or two vectors
+ *     block  [col panel][key][col_panel]                   keys or values, converted once for all rows; a panel starts
+ *                                                          every panel_stride floats
+ *     s, p   [row panel][key][16]                          scores, then probabilities
+ *     o      [row panel][col panel of d_v][16][col_panel]  accumulators
+ *
+ * A row's arithmetic never depends on which lane of which panel it sits in, on the other rows, or on how many keys a
+ * kernel is given beside its own: sums over columns and keys run in ascending order, one term at a time.
+ */
+#ifndef MLA_CPU_KERNELS_H
+#define MLA_CPU_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "mla/mla_types.h"
+
+#define MLA_ROW_PANEL 16
+#define MLA_KEY_BLOCK 96
+
+/* Storage formats of q, k, v and o that kernels are written for; index into the table's arrays. */
+typedef enum mla_format { MLA_FORMAT_F32, MLA_FORMAT_F16, MLA_FORMAT_BF16, MLA_FORMAT_COUNT } mla_format;
+
+/* Base 2: maximum, sum of exp2, and largest score of each row of a panel. m lags behind max by less than
+ * MLA_RESCALE_SLACK, which spares almost every rescaling of the accumulators. */
+#define MLA_RESCALE_SLACK 8.0f
+typedef struct mla_row_state {
+    float m[MLA_ROW_PANEL];   /* what probabilities are relative to; -inf: no key seen yet */
+    float l[MLA_ROW_PANEL];   /* sum of exp2(score - m) */
+    float max[MLA_ROW_PANEL]; /* largest score seen */
+} mla_row_state;
+
+/* Rows of the next key block, fetched into the cache a few lines at a time between pieces of arithmetic. */
+typedef struct mla_prefetch {
+    const char *const *row; /* addresses of n_row rows */
+    int64_t n_row, row_bytes;
+    int64_t at_row, at_byte;
+    int64_t lines_per_step;
+} mla_prefetch;
+
+static inline void mla_prefetch_step(mla_prefetch *ahead)
+{
+    for (int64_t i = 0; i < ahead->lines_per_step && ahead->at_row < ahead->n_row; i++) {
+        __builtin_prefetch(ahead->row[ahead->at_row] + ahead->at_byte, 0, 2);
+        ahead->at_byte += 64;
+        if (ahead->at_byte >= ahead->row_bytes) {
+            ahead->at_byte = 0;
+            ahead->at_row++;
+        }
+    }
+}
+
+/* Converts n_col columns of n_key rows to fp32 into columns [col, col + n_col) of a block. Reads nothing outside the
+ * rows. Columns of the last panel that belong to no row are not written. */
+typedef void (*mla_load_kernel)(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
+                                int64_t panel_stride);
+
+/* Converts one query row to q[.][lane]: q[c * 16] = src[c] * factor for c in [0, n_col); factor is a power of two. */
+typedef void (*mla_pack_kernel)(const void *src, int64_t n_col, float factor, float *q);
+
+/* s[key][r] (+)= sum over c in [0, n_col) of q[c][r] * block[c][key], for r < n_row at least. accumulate: add to s. */
+typedef void (*mla_qk_kernel)(const float *q, const float *block, int64_t panel_stride, int64_t n_col, int64_t n_key,
+                              int32_t n_row, bool accumulate, float *s, mla_prefetch *ahead);
+
+/*
+ * Turns raw scores into probabilities in place: t = s * scale[r] + mask, p = exp2(t - m). Row r sees the keys
+ * [begin[r], end[r]) of this block, the others get p = 0 whatever s holds. mask [key][16] in base-2 units or NULL.
+ * Updates state; where a row's m grew, factor[r] = exp2(old m - new m), else 1. Returns whether any factor is not 1.
+ */
+typedef bool (*mla_softmax_kernel)(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,
+                                   const float *mask, mla_row_state *state, float *factor);
+
+/* o[r][c] += sum over keys of p[key][r] * v[key][c], for r < n_row and c < n_col at least, one column panel. */
+typedef void (*mla_pv_kernel)(const float *p, const float *v, int64_t n_key, int32_t n_row, int32_t n_col, float *o,
+                              mla_prefetch *ahead);
+
+/* o[r][c] = o[r][c] * a[r] + x[r][c] * b[r] for all col panels of one row panel; x may be NULL (then b is not read). */
+typedef void (*mla_merge_kernel)(float *o, const float *x, const float *a, const float *b, int64_t n_panel);
+
+/* dst[c] = o[c] * factor, rounded to nearest even, for c in [0, d_v); o is one row inside a panelled accumulator. */
+typedef void (*mla_store_kernel)(const float *o, int64_t d_v, float factor, void *dst);
+
+typedef struct mla_cpu_kernels {
+    const char *isa;
+    int32_t col_panel;
+    int64_t qk_columns; /* columns per qk call that keep its panel of q in the first-level cache; multiple of col_panel */
+    mla_load_kernel load[MLA_FORMAT_COUNT];
+    mla_pack_kernel pack[MLA_FORMAT_COUNT];
+    mla_qk_kernel qk;
+    mla_softmax_kernel softmax;
+    mla_pv_kernel pv;
+    mla_merge_kernel merge;
+    mla_store_kernel store[MLA_FORMAT_COUNT];
+} mla_cpu_kernels;
+
+/* Filled in per ISA; a level that has no kernel of its own for a kind uses the level below. */
+extern const mla_cpu_kernels mla_kernels_scalar;
+extern const mla_cpu_kernels mla_kernels_avx2;
+
+/* ---- dispatch.c -------------------------------------------------------------------------------------------------- */
+
+/* The table in use: the best usable level, or the one chosen by mla_set_isa() or MLA_ISA. NULL, with a sentence, when
+ * MLA_ISA names a level that cannot be used. */
+const mla_cpu_kernels *mla_cpu_kernels_selected(void);
+
+/* The table of a level, NULL if it is unknown, not compiled in or not usable here. For tests. */
+const mla_cpu_kernels *mla_cpu_kernels_of(const char *isa);
+
+#endif

@@ -1,0 +1,112 @@
+/*
+ * result.c - where partial results meet and rows leave for the caller's memory.
+ */
+#include "result.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "scalar/convert.h"
+
+#define LN_2 0.69314718055994530942
+
+float mla_element_f32(const mla_tensor *t, int64_t index)
+{
+    switch (t->dtype) {
+    case MLA_DTYPE_F16: return mla_f32_from_f16(((const uint16_t *)t->data)[index]);
+    case MLA_DTYPE_BF16: return mla_f32_from_bf16(((const uint16_t *)t->data)[index]);
+    default: return ((const float *)t->data)[index];
+    }
+}
+
+mla_panel_result mla_result_at(char *memory)
+{
+    return (mla_panel_result){.state = (mla_row_state *)memory, .o = (float *)(memory + sizeof(mla_row_state))};
+}
+
+void mla_result_clear(const mla_panel_result *result, size_t o_bytes)
+{
+    for (int r = 0; r < MLA_ROW_PANEL; r++) {
+        result->state->m[r] = -INFINITY;
+        result->state->l[r] = 0;
+        result->state->max[r] = -INFINITY;
+    }
+    memset(result->o, 0, o_bytes);
+}
+
+void mla_result_fold(const mla_cpu_kernels *kernels, const mla_panel_result *into, const mla_panel_result *from,
+                     int64_t n_v_panel)
+{
+    float a[MLA_ROW_PANEL], b[MLA_ROW_PANEL];
+    mla_row_state *x = into->state, *y = from->state;
+    for (int r = 0; r < MLA_ROW_PANEL; r++) {
+        /* equality first: two empty parts, or two infinite maxima, must not meet in a subtraction */
+        float m = x->m[r] > y->m[r] ? x->m[r] : y->m[r];
+        a[r] = x->m[r] == m ? 1.0f : exp2f(x->m[r] - m);
+        b[r] = y->m[r] == m ? 1.0f : exp2f(y->m[r] - m);
+        x->m[r] = m;
+        x->l[r] = x->l[r] * a[r] + y->l[r] * b[r];
+        x->max[r] = x->max[r] > y->max[r] ? x->max[r] : y->max[r];
+    }
+    kernels->merge(into->o, from->o, a, b, n_v_panel);
+}
+
+static float empty_lse(mla_lse_empty rule)
+{
+    return rule == MLA_LSE_EMPTY_POS_INF ? INFINITY : rule == MLA_LSE_EMPTY_NEG_INF ? -INFINITY : 0.0f;
+}
+
+/* One row's final factor for o and its lse in base-2 units, the sink joined. Fp64: cheap here, and lse keeps its bits. */
+static double finish_row(const mla_problem *p, int64_t head, double m, double l, double *lse)
+{
+    double sink = mla_tensor_present(&p->sink) ? (double)((const float *)p->sink.data)[head * p->sink.stride[0]] : -INFINITY;
+    *lse = m + log2(l);
+    if (sink == -INFINITY) {
+        return 1 / l;
+    }
+    double top = m > sink / LN_2 ? m : sink / LN_2;
+    double total = top == INFINITY ? INFINITY : l * exp2(m - top) + exp2(sink / LN_2 - top);
+    if (p->lse_with_sink) {
+        *lse = top + log2(total);
+    }
+    return top == INFINITY ? 0 : exp2(m - top) / total;
+}
+
+void mla_result_write(const mla_run_context *run, int64_t seq, int32_t kv_head, int64_t row_begin, int32_t n_row,
+                      const mla_panel_result *result)
+{
+    const mla_problem *p = run->problem;
+    const mla_shape *shape = run->shape;
+    size_t o_size = mla_dtype_size(p->o.dtype);
+    mla_store_kernel store = run->kernels->store[p->o.dtype == MLA_DTYPE_F32   ? MLA_FORMAT_F32
+                                                 : p->o.dtype == MLA_DTYPE_F16 ? MLA_FORMAT_F16
+                                                                               : MLA_FORMAT_BF16];
+    int64_t first = mla_query_begin(p, shape, seq);
+    for (int32_t r = 0; r < n_row; r++) {
+        int64_t token = first + (row_begin + r) / shape->group, head = kv_head * shape->group + (row_begin + r) % shape->group;
+        double lse = 0;
+        float largest = result->state->max[r];
+        /* l is 0 when no key was seen, and when every one of them had a score of -inf */
+        bool empty = result->state->l[r] == 0;
+        double factor = empty ? 0 : finish_row(p, head, (double)result->state->m[r], (double)result->state->l[r], &lse);
+        if (mla_tensor_present(&p->pv_descale)) {
+            factor *= (double)((const float *)p->pv_descale.data)[head * p->pv_descale.stride[0]];
+        }
+        char *o = (char *)p->o.data +
+                  (size_t)(seq * shape->o_stride[0] + token * shape->o_stride[1] + head * shape->o_stride[2]) * o_size;
+        if (factor == 0) {
+            memset(o, 0, (size_t)shape->d_v * o_size); /* +0 in every format, whatever the accumulator holds */
+        } else {
+            store(result->o + r * run->kernels->col_panel, shape->d_v, (float)factor, o);
+        }
+        if (mla_tensor_present(&p->lse)) {
+            double value = p->lse_base == MLA_LSE_NATURAL ? lse * LN_2 : lse;
+            ((float *)p->lse.data)[seq * shape->lse_stride[0] + token * shape->lse_stride[1] + head * shape->lse_stride[2]] =
+                empty ? empty_lse(p->lse_empty) : (float)value;
+        }
+        if (mla_tensor_present(&p->max)) {
+            ((float *)p->max.data)[seq * shape->max_stride[0] + token * shape->max_stride[1] + head * shape->max_stride[2]] =
+                empty ? -INFINITY : (float)((double)largest * LN_2);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+/*
+ * rows.c - from positions to addresses.
+ */
+#include "rows.h"
+
+#include "core/range.h"
+
+static inline const void *row_address(const mla_tensor *t, const int64_t *stride, int64_t page, int64_t slot, int64_t kv_head)
+{
+    size_t element = (size_t)(page * stride[0] + slot * stride[1] + kv_head * stride[2]);
+    return (const char *)t->data + element * mla_dtype_size(t->dtype);
+}
+
+static inline void add_row(const mla_segment *segment, const mla_segment_shape *s, int64_t page, int64_t slot,
+                           int64_t kv_head, int64_t position, mla_key_rows *rows)
+{
+    int64_t n = rows->n_key++;
+    rows->k[n] = row_address(&segment->k, s->k_stride, page, slot, kv_head);
+    if (mla_tensor_present(&segment->k_rope)) {
+        rows->rope[n] = row_address(&segment->k_rope, s->k_rope_stride, page, slot, kv_head);
+    }
+    if (mla_tensor_present(&segment->v)) {
+        rows->v[n] = row_address(&segment->v, s->v_stride, page, slot, kv_head);
+    }
+    rows->position[n] = position;
+}
+
+/* Page and slot of a position; false when the page table sends it nowhere. */
+static inline bool locate(const mla_segment *segment, const mla_segment_shape *s, int64_t seq, int64_t position,
+                          int64_t *page, int64_t *slot)
+{
+    switch (s->addressing) {
+    case MLA_ADDRESS_PAGED: {
+        int64_t column = position / s->page_size;
+        if (column >= s->max_page) {
+            return false;
+        }
+        const mla_tensor *table = &segment->page_table;
+        *page = ((const int32_t *)table->data)[seq * table->stride[0] + column * table->stride[1]];
+        *slot = position % s->page_size;
+        return *page >= 0 && *page < s->n_page;
+    }
+    case MLA_ADDRESS_BATCHED:
+        *page = seq;
+        *slot = position;
+        return true;
+    default:
+        *page = 0;
+        *slot = mla_index_at(&segment->k_begin, seq) + position;
+        return true;
+    }
+}
+
+static int32_t list_entry(const mla_problem *problem, const mla_shape *shape, const mla_tensor *list, int64_t seq,
+                          int64_t token, int64_t i)
+{
+    const int32_t *data = list->data;
+    if (shape->batched) {
+        return data[seq * list->stride[0] + token * list->stride[1] + i * list->stride[2]];
+    }
+    return data[(mla_query_begin(problem, shape, seq) + token) * list->stride[0] + i * list->stride[1]];
+}
+
+static void find_list(const mla_problem *problem, const mla_shape *shape, int32_t g, int64_t seq, int64_t token,
+                      int64_t kv_head, int64_t begin, int64_t end, mla_key_rows *rows)
+{
+    const mla_segment *segment = &problem->segment[g];
+    const mla_segment_shape *s = &shape->segment[g];
+    bool stop = segment->list_rule == MLA_LIST_STOP;
+    int64_t lo = 0, hi = s->n_page * s->page_size;
+    if (segment->list_address == MLA_LIST_LOGICAL) {
+        mla_visible_range(problem, shape, g, seq, token, &lo, &hi);
+    }
+    /* with STOP a negative entry anywhere before this block ends the list */
+    for (int64_t i = stop ? 0 : begin; i < end; i++) {
+        int64_t entry = list_entry(problem, shape, &segment->list, seq, token, i);
+        if (entry < 0 && stop) {
+            return;
+        }
+        if (i < begin || entry < lo || entry >= hi) {
+            continue;
+        }
+        int64_t page = entry / s->page_size, slot = entry % s->page_size;
+        if (segment->list_address == MLA_LIST_LOGICAL && !locate(segment, s, seq, entry, &page, &slot)) {
+            continue;
+        }
+        add_row(segment, s, page, slot, kv_head, segment->list_address == MLA_LIST_LOGICAL ? entry : i, rows);
+    }
+}
+
+void mla_key_rows_find(const mla_problem *problem, const mla_shape *shape, int32_t g, int64_t seq, int64_t token,
+                       int64_t kv_head, int64_t begin, int64_t end, mla_key_rows *rows)
+{
+    const mla_segment *segment = &problem->segment[g];
+    const mla_segment_shape *s = &shape->segment[g];
+    rows->n_key = 0;
+    if (s->has_list) {
+        find_list(problem, shape, g, seq, token, kv_head, begin, end, rows);
+        return;
+    }
+    /* a page at a time: one division and one table look-up for all its rows */
+    for (int64_t at = begin; at < end;) {
+        int64_t page, slot, run = end - at;
+        bool found = locate(segment, s, seq, at, &page, &slot);
+        if (s->addressing == MLA_ADDRESS_PAGED) {
+            int64_t left = s->page_size - at % s->page_size;
+            run = run < left ? run : left;
+        }
+        for (int64_t i = 0; found && i < run; i++) {
+            add_row(segment, s, page, slot + i, kv_head, at + i, rows);
+        }
+        at += run;
+    }
+}

@@ -1,0 +1,187 @@
+/*
+ * kernels_scalar.c - every kernel in plain C: the twin that the others are measured against, and what runs where nothing
+ * else can.
+ */
+#include <math.h>
+
+#include "cpu/kernels.h"
+#include "convert.h"
+
+enum { COL_PANEL = 16 };
+
+static inline float *block_element(float *block, int64_t panel_stride, int64_t key, int64_t col)
+{
+    return block + col / COL_PANEL * panel_stride + key * COL_PANEL + col % COL_PANEL;
+}
+
+static void mla_load_f32_scalar(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
+                                int64_t panel_stride)
+{
+    for (int64_t n = 0; n < n_key; n++) {
+        for (int64_t c = 0; c < n_col; c++) {
+            float value;
+            memcpy(&value, (const char *)row[n] + c * 4, 4);
+            *block_element(block, panel_stride, n, col + c) = value;
+        }
+    }
+}
+
+static void mla_load_f16_scalar(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
+                                int64_t panel_stride)
+{
+    for (int64_t n = 0; n < n_key; n++) {
+        for (int64_t c = 0; c < n_col; c++) {
+            *block_element(block, panel_stride, n, col + c) = mla_f32_from_f16(((const uint16_t *)row[n])[c]);
+        }
+    }
+}
+
+static void mla_load_bf16_scalar(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
+                                 int64_t panel_stride)
+{
+    for (int64_t n = 0; n < n_key; n++) {
+        for (int64_t c = 0; c < n_col; c++) {
+            *block_element(block, panel_stride, n, col + c) = mla_f32_from_bf16(((const uint16_t *)row[n])[c]);
+        }
+    }
+}
+
+static void mla_pack_f32_scalar(const void *src, int64_t n_col, float factor, float *q)
+{
+    for (int64_t c = 0; c < n_col; c++) {
+        q[c * MLA_ROW_PANEL] = ((const float *)src)[c] * factor;
+    }
+}
+
+static void mla_pack_f16_scalar(const void *src, int64_t n_col, float factor, float *q)
+{
+    for (int64_t c = 0; c < n_col; c++) {
+        q[c * MLA_ROW_PANEL] = mla_f32_from_f16(((const uint16_t *)src)[c]) * factor;
+    }
+}
+
+static void mla_pack_bf16_scalar(const void *src, int64_t n_col, float factor, float *q)
+{
+    for (int64_t c = 0; c < n_col; c++) {
+        q[c * MLA_ROW_PANEL] = mla_f32_from_bf16(((const uint16_t *)src)[c]) * factor;
+    }
+}
+
+static void mla_qk_f32_scalar(const float *q, const float *block, int64_t panel_stride, int64_t n_col, int64_t n_key,
+                              int32_t n_row, bool accumulate, float *s, mla_prefetch *ahead)
+{
+    (void)n_row; /* a whole panel costs no more here */
+    for (int64_t n = 0; n < n_key; n++) {
+        float sum[MLA_ROW_PANEL] = {0};
+        for (int r = 0; accumulate && r < MLA_ROW_PANEL; r++) {
+            sum[r] = s[n * MLA_ROW_PANEL + r];
+        }
+        for (int64_t c = 0; c < n_col; c++) {
+            float k = block[c / COL_PANEL * panel_stride + n * COL_PANEL + c % COL_PANEL];
+            for (int r = 0; r < MLA_ROW_PANEL; r++) {
+                sum[r] += q[c * MLA_ROW_PANEL + r] * k;
+            }
+        }
+        memcpy(s + n * MLA_ROW_PANEL, sum, sizeof sum);
+        mla_prefetch_step(ahead);
+    }
+}
+
+static bool mla_softmax_f32_scalar(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,
+                                   const float *mask, mla_row_state *state, float *factor)
+{
+    bool rescale = false;
+    for (int r = 0; r < MLA_ROW_PANEL; r++) {
+        int64_t from = begin ? begin[r] : 0, to = end ? end[r] : n_key;
+        float top = -INFINITY;
+        for (int64_t n = 0; n < n_key; n++) {
+            float *t = s + n * MLA_ROW_PANEL + r;
+            *t = n >= from && n < to ? *t * scale[r] + (mask ? mask[n * MLA_ROW_PANEL + r] : 0.0f) : -INFINITY;
+            top = *t > top ? *t : top;
+        }
+        float m = state->m[r];
+        factor[r] = 1;
+        if (top > m + MLA_RESCALE_SLACK || m == -INFINITY) {
+            factor[r] = m == -INFINITY ? 1.0f : exp2f(m - top);
+            m = top;
+        }
+        rescale = rescale || factor[r] != 1;
+        float sum = state->l[r] * factor[r], base = m == -INFINITY ? 0.0f : m;
+        for (int64_t n = 0; n < n_key; n++) {
+            float *t = s + n * MLA_ROW_PANEL + r;
+            *t = exp2f(*t - base);
+            sum += *t;
+        }
+        state->m[r] = m;
+        state->l[r] = sum;
+        state->max[r] = top > state->max[r] ? top : state->max[r];
+    }
+    return rescale;
+}
+
+static void mla_pv_f32_scalar(const float *p, const float *v, int64_t n_key, int32_t n_row, int32_t n_col, float *o,
+                              mla_prefetch *ahead)
+{
+    (void)n_col; /* columns past it are scratch */
+    for (int32_t r = 0; r < n_row; r++) {
+        float sum[COL_PANEL];
+        memcpy(sum, o + r * COL_PANEL, sizeof sum);
+        for (int64_t n = 0; n < n_key; n++) {
+            float weight = p[n * MLA_ROW_PANEL + r];
+            for (int c = 0; c < COL_PANEL; c++) {
+                sum[c] += weight * v[n * COL_PANEL + c];
+            }
+        }
+        memcpy(o + r * COL_PANEL, sum, sizeof sum);
+        mla_prefetch_step(ahead);
+    }
+}
+
+static void mla_merge_f32_scalar(float *o, const float *x, const float *a, const float *b, int64_t n_panel)
+{
+    for (int64_t i = 0; i < n_panel * MLA_ROW_PANEL; i++) {
+        int64_t r = i % MLA_ROW_PANEL;
+        for (int64_t c = i * COL_PANEL; c < (i + 1) * COL_PANEL; c++) {
+            o[c] = x ? o[c] * a[r] + x[c] * b[r] : o[c] * a[r];
+        }
+    }
+}
+
+static inline float result_element(const float *o, int64_t c, float factor)
+{
+    return o[c / COL_PANEL * MLA_ROW_PANEL * COL_PANEL + c % COL_PANEL] * factor;
+}
+
+static void mla_store_f32_scalar(const float *o, int64_t d_v, float factor, void *dst)
+{
+    for (int64_t c = 0; c < d_v; c++) {
+        ((float *)dst)[c] = result_element(o, c, factor);
+    }
+}
+
+static void mla_store_f16_scalar(const float *o, int64_t d_v, float factor, void *dst)
+{
+    for (int64_t c = 0; c < d_v; c++) {
+        ((uint16_t *)dst)[c] = mla_f16_from_f32(result_element(o, c, factor));
+    }
+}
+
+static void mla_store_bf16_scalar(const float *o, int64_t d_v, float factor, void *dst)
+{
+    for (int64_t c = 0; c < d_v; c++) {
+        ((uint16_t *)dst)[c] = mla_bf16_from_f32(result_element(o, c, factor));
+    }
+}
+
+const mla_cpu_kernels mla_kernels_scalar = {
+    .isa = "scalar",
+    .col_panel = COL_PANEL,
+    .qk_columns = 256,
+    .load = {mla_load_f32_scalar, mla_load_f16_scalar, mla_load_bf16_scalar},
+    .pack = {mla_pack_f32_scalar, mla_pack_f16_scalar, mla_pack_bf16_scalar},
+    .qk = mla_qk_f32_scalar,
+    .softmax = mla_softmax_f32_scalar,
+    .pv = mla_pv_f32_scalar,
+    .merge = mla_merge_f32_scalar,
+    .store = {mla_store_f32_scalar, mla_store_f16_scalar, mla_store_bf16_scalar},
+};

@@ -1,0 +1,56 @@
+/*
+ * tile_loop.h - one worker's scratch, and what it does with one item of work.
+ */
+#ifndef MLA_CPU_TILE_LOOP_H
+#define MLA_CPU_TILE_LOOP_H
+
+#include "core/plan.h"
+#include "kernels.h"
+
+#define MLA_TASK_ROWS 128 /* rows of a task: enough to amortise loading a key, few enough for the second-level cache */
+#define MLA_TASK_PANELS (MLA_TASK_ROWS / MLA_ROW_PANEL)
+
+/* Partial results of one row panel. In a slot of the workspace they lie one behind the other: state, then o. */
+typedef struct mla_panel_result {
+    mla_row_state *state;
+    float *o; /* [col panel of d_v][16][col_panel] */
+} mla_panel_result;
+
+/*
+ * Scratch of one worker, carved from the workspace:
+ *
+ *     +--------+---------+---------+--------+-------+-------+----------------+----------------+
+ *     | q      | k block | v block | s      | mask  | row   | accumulators 0 | accumulators 1 |
+ *     +--------+---------+---------+--------+-------+-------+----------------+----------------+
+ *
+ * v block only with values of their own, mask only with an additive mask. Workers start on pages of their own.
+ */
+typedef struct mla_layout {
+    int64_t n_col_panel;  /* of d_k */
+    int64_t n_v_panel;    /* of d_v */
+    int64_t panel_stride; /* floats from one column panel of a block to the next */
+    size_t q, k_block, v_block, s, mask, row, acc[2]; /* byte offsets */
+    size_t o_bytes;       /* o of one row panel */
+    size_t worker_bytes;
+    size_t slot_bytes;
+} mla_layout;
+
+mla_layout mla_layout_make(const mla_cpu_kernels *kernels, const mla_problem *problem, const mla_shape *shape);
+
+/* Everything constant over a run. */
+typedef struct mla_run_context {
+    const mla_plan *plan;
+    const mla_problem *problem;
+    const mla_shape *shape;
+    const mla_cpu_kernels *kernels;
+    mla_layout layout;
+    char *slots; /* [n_slot][slot_bytes] */
+} mla_run_context;
+
+/* Computes one work item with the scratch of one worker. */
+void mla_tile_item(const mla_run_context *run, const mla_work_item *item, char *scratch);
+
+/* Folds the slots of one combine item and writes its rows. */
+void mla_tile_combine(const mla_run_context *run, const mla_combine_item *item);
+
+#endif

@@ -4,6 +4,7 @@ PREFIX ?= /usr/local
 CMAKE_FLAGS ?=
 BENCH_FLAGS ?=
 CLANG_FORMAT_VERSION := 19.1.7
+MAKEFLAGS += --no-print-directory
 
 .PHONY: all help demo test bench python asan fmt install clean
 
@@ -21,7 +22,7 @@ demo: ## install what is missing, build, run the main job and show it
 
 test: ## everything CI runs
 	scripts/bootstrap.sh test
-	$(MAKE) python build/tools/bin/clang-format
+	$(MAKE) python build/tools/bin/clang-format CMAKE_FLAGS="$(CMAKE_FLAGS) -DMLA_BUILD_TESTS=ON"
 	tests/run_all build --python build/venv/bin/python --python-path build/python
 
 bench: all ## production shapes; BENCH_FLAGS="--json ..." for more

@@ -1,0 +1,24 @@
+/*
+ * number.h - the oracle's own reading and writing of stored numbers. Shares nothing with the kernels it judges.
+ */
+#ifndef MLA_REF_NUMBER_H
+#define MLA_REF_NUMBER_H
+
+#include <stdint.h>
+
+#include "mla/mla_types.h"
+
+/* row [n]: elements [index, index + n) of an array of f32, f16 or bf16, exactly. */
+void mla_ref_load_row(const void *data, mla_dtype dtype, int64_t index, int64_t n, double *row);
+double mla_ref_load(const void *data, mla_dtype dtype, int64_t index);
+
+/* Bits of `value` rounded once, to nearest even, to f32, f16 or bf16. A NaN gives the quiet NaN of its sign. */
+uint32_t mla_ref_encode(mla_dtype dtype, double value);
+
+/* The number that bits of f32, f16 or bf16 stand for, exactly. */
+double mla_ref_decode(mla_dtype dtype, uint32_t bits);
+
+/* Element `index` = encode(value). */
+void mla_ref_store(void *data, mla_dtype dtype, int64_t index, double value);
+
+#endif

@@ -1,0 +1,154 @@
+"""The three operators that compute, and their registration with torch.library.
+
+Each has one implementation (`*_cpu`) and one shape rule (`*_fake`). A plain eager call runs the implementation directly;
+whatever has to see the operator (torch.compile, a dispatch mode, a functorch transform, the profiler) gets it through
+`torch.ops.flash_mla`.
+"""
+
+import torch
+from mla import _core
+from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+
+_functorch_active = torch._C._are_functorch_transforms_active
+_profiling = torch.autograd._profiler_enabled
+_METADATA_COLUMNS = 8
+
+
+def _direct(tensor):
+    """May the implementation be called without the dispatcher?"""
+    return (
+        not torch.compiler.is_compiling()
+        and type(tensor) is Tensor
+        and tensor.is_cpu
+        and not is_in_torch_dispatch_mode()
+        and not _functorch_active()
+        and not _profiling()
+    )
+
+
+def _require_tensor(name, value):
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor, not {type(value).__name__}")
+    if value.device.type not in ("cpu", "meta"):
+        raise NotImplementedError(f"{name} is on {value.device}; this build of libmla computes on the CPU")
+
+
+# ---- decode ----------------------------------------------------------------------------------------------------------
+
+
+def decode(q, k_cache, block_table, cache_seqlens, head_dim_v, metadata, num_splits, softmax_scale, causal, attn_sink):
+    """(out [b, s_q, h_q, head_dim_v], lse [b, h_q, s_q])"""
+    if _direct(q):
+        return _decode_cpu(q, k_cache, block_table, cache_seqlens, head_dim_v, metadata, num_splits, softmax_scale, causal,
+                           attn_sink)
+    _require_tensor("q", q)
+    return torch.ops.flash_mla.with_kvcache.default(q, k_cache, block_table, cache_seqlens, head_dim_v, metadata,
+                                                    num_splits, softmax_scale, causal, attn_sink)
+
+
+def _decode_outputs(q, head_dim_v):
+    if q.dim() != 4:
+        raise ValueError(f"q has {q.dim()} dimensions, must have 4: [b][s_q][h_q][d]")
+    if head_dim_v < 1:
+        raise ValueError(f"head_dim_v = {head_dim_v} must be at least 1")
+    b, s_q, h_q, _ = q.shape
+    return q.new_empty((b, s_q, h_q, head_dim_v)), q.new_empty((b, h_q, s_q), dtype=torch.float32)
+
+
+def _decode_cpu(q, k_cache, block_table, cache_seqlens, head_dim_v, metadata, num_splits, softmax_scale, causal, attn_sink):
+    out, lse = _decode_outputs(q, head_dim_v)
+    _core.with_kvcache(q, k_cache, block_table, cache_seqlens, head_dim_v, metadata, num_splits, softmax_scale, causal,
+                       attn_sink, out, lse)
+    return out, lse
+
+
+def _decode_fake(q, k_cache, block_table, cache_seqlens, head_dim_v, metadata, num_splits, softmax_scale, causal, attn_sink):
+    return _decode_outputs(q, head_dim_v)
+
+
+# ---- metadata --------------------------------------------------------------------------------------------------------
+
+
+def metadata(cache_seqlens, num_heads_per_head_k, num_heads_k):
+    """(tile_scheduler_metadata [n_part, 8], num_splits [b + 1])"""
+    if _direct(cache_seqlens):
+        return _metadata_cpu(cache_seqlens, num_heads_per_head_k, num_heads_k)
+    _require_tensor("cache_seqlens", cache_seqlens)
+    return torch.ops.flash_mla.get_metadata.default(cache_seqlens, num_heads_per_head_k, num_heads_k)
+
+
+def _metadata_outputs(cache_seqlens, num_heads_per_head_k, num_heads_k):
+    # num_parts() is host arithmetic on two integers, so a traced size is made a number here.
+    n_part = _core.num_parts(int(num_heads_per_head_k), int(num_heads_k))
+    return (cache_seqlens.new_empty((n_part, _METADATA_COLUMNS), dtype=torch.int32),
+            cache_seqlens.new_empty((cache_seqlens.numel() + 1,), dtype=torch.int32))
+
+
+def _metadata_cpu(cache_seqlens, num_heads_per_head_k, num_heads_k):
+    tile_scheduler_metadata, num_splits = _metadata_outputs(cache_seqlens, num_heads_per_head_k, num_heads_k)
+    _core.get_metadata(cache_seqlens, num_heads_per_head_k, num_heads_k, tile_scheduler_metadata, num_splits)
+    return tile_scheduler_metadata, num_splits
+
+
+# ---- prefill ---------------------------------------------------------------------------------------------------------
+
+
+def varlen(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal):
+    """(out [n_token, h_q, d_v], lse [n_token, h_q])"""
+    if _direct(q):
+        return _varlen_cpu(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal)
+    _require_tensor("q", q)
+    return torch.ops.flash_mla.attn_varlen.default(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal)
+
+
+def _varlen_fake(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal):
+    if q.dim() != 3:
+        raise ValueError(f"q has {q.dim()} dimensions, must have 3: [n_token][h_q][d]")
+    n_token, h_q, _ = q.shape
+    return q.new_empty((n_token, h_q, v.shape[-1])), q.new_empty((n_token, h_q), dtype=torch.float32)
+
+
+def _varlen_cpu(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal):
+    out, lse = _varlen_fake(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal)
+    _core.attn_varlen(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal, out, lse)
+    # Padding rows before the first and after the last sequence belong to nobody: they get what a row without keys gets.
+    first, last = int(cu_seqlens_qo[0]), int(cu_seqlens_qo[-1])
+    for padding in (slice(0, first), slice(last, None)):
+        out[padding].zero_()
+        lse[padding].fill_(float("inf"))
+    return out, lse
+
+
+# ---- registration ----------------------------------------------------------------------------------------------------
+
+_library = torch.library.Library("flash_mla", "FRAGMENT")
+
+
+def _register(schema, implementation, shape_rule):
+    name = schema.partition("(")[0]
+    _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+    _library.impl(name, implementation, "CPU")
+    # Forward only, like the original: outputs do not require grad, and nothing is recorded.
+    _library.impl(name, torch.library.fallthrough_kernel, "Autograd")
+    torch.library.register_fake(f"flash_mla::{name}", shape_rule, lib=_library)
+
+
+_register(
+    "with_kvcache(Tensor q, Tensor k_cache, Tensor block_table, Tensor cache_seqlens, SymInt head_dim_v, "
+    "Tensor? tile_scheduler_metadata, Tensor? num_splits, float softmax_scale, bool causal, Tensor? attn_sink) "
+    "-> (Tensor, Tensor)",
+    _decode_cpu,
+    _decode_fake,
+)
+_register(
+    "get_metadata(Tensor cache_seqlens, SymInt num_heads_per_head_k, SymInt num_heads_k) -> (Tensor, Tensor)",
+    _metadata_cpu,
+    _metadata_outputs,
+)
+_register(
+    "attn_varlen(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_qo, Tensor cu_seqlens_kv, float softmax_scale, "
+    "bool causal) -> (Tensor, Tensor)",
+    _varlen_cpu,
+    _varlen_fake,
+)

@@ -1,0 +1,20 @@
+"""Multi-head latent attention on any CPU, for NumPy, torch and every other array that speaks DLPack.
+
+    import mla
+    out, lse = mla.attention(q, k_cache, page_table=table, lengths=lengths, d_v=512, softmax_scale=0.1, causal=True)
+
+Arrays are read where they are: nothing is copied, inputs are never written, and the GIL is released while computing.
+`mla.attention` maps one to one to the library's `mla_problem`; the package `flash_mla` is the drop-in for DeepSeek's
+interface on top of the same library.
+"""
+
+from . import _core
+from ._attention import Segment, Visible, attention, compressed, window
+from ._machine import Isa, Kernel, isa, kernels, set_isa, version
+
+__version__ = _core.version()
+
+__all__ = [
+    "Isa", "Kernel", "Segment", "Visible", "__version__", "attention", "compressed", "isa", "kernels", "set_isa", "version",
+    "window",
+]

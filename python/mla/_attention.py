@@ -1,0 +1,212 @@
+"""The native call, `attention`, and the small types that describe its problem."""
+
+from typing import Any, NamedTuple, Optional, Tuple, Union
+
+from . import _core
+from ._outputs import empty_like_library
+
+_LIST_ADDRESS = {"logical": 0, "physical": 1}
+_LIST_RULE = {"skip": 0, "stop": 1}
+_VISIBLE_ALL, _VISIBLE_CAUSAL, _VISIBLE_WINDOW, _VISIBLE_COMPRESSED = range(4)
+_LSE_BASE = {"e": 0, "2": 1}
+_LSE_EMPTY = {"+inf": 0, "-inf": 1, "0": 2}
+_P_ROUNDING = {"none": 0, "16bit": 1, "int8": 2, "hif8": 3}
+_ARITHMETIC = {"f32": 0, "int16": 1}
+_BACKEND = {"auto": 0, "cpu": 1, "ref": 2}
+
+
+class Visible(NamedTuple):
+    """Which positions of a segment a query token may see; made by `window` and `compressed`."""
+
+    rule: int
+    left: int = 0
+    right: int = 0
+    ratio: int = 0
+    residual: Any = None
+
+
+_ALL = Visible(_VISIBLE_ALL)
+_CAUSAL = Visible(_VISIBLE_CAUSAL)
+
+
+def window(left: int, right: int) -> Visible:
+    """A sliding window: `left` keys before the token's own position, itself, and `right` keys after it; -1 for no limit.
+    The last query token is level with the last key."""
+    return Visible(_VISIBLE_WINDOW, left=left, right=right)
+
+
+def compressed(ratio: int, residual: Any = None) -> Visible:
+    """Rows that stand for `ratio` tokens each: a row is visible once all its tokens are. `residual`: int32 [n_seq], tokens
+    not yet compressed; None: 0."""
+    return Visible(_VISIBLE_COMPRESSED, ratio=ratio, residual=residual)
+
+
+def _choose(name, value, table):
+    try:
+        return table[value]
+    except (KeyError, TypeError):
+        choices = ", ".join(repr(key) for key in table)
+        raise ValueError(f"{name} = {value!r} must be one of {choices}") from None
+
+
+def _visible(causal, visible):
+    if visible is None:
+        return _CAUSAL if causal else _ALL
+    if causal:
+        raise ValueError("causal=True and visible= exclude each other")
+    if isinstance(visible, Visible):
+        return visible
+    return _choose("visible", visible, {"all": _ALL, "causal": _CAUSAL})
+
+
+class Segment:
+    """A second pool of keys and values, for `attention(..., second=Segment(...))`: one softmax runs over both.
+
+    The arguments are those of `attention` that describe keys.
+    """
+
+    __slots__ = ("k", "fields")
+
+    def __init__(self, k, *, v=None, k_rope=None, k_begin=None, page_table=None, lengths=None, key_list=None,
+                 key_list_lengths=None, list_address="logical", list_rule="skip", causal=False, visible=None, mask=None,
+                 descale=None):
+        rule, left, right, ratio, residual = _visible(causal, visible)
+        self.k = k
+        self.fields = (k, k_rope, v, k_begin, page_table, lengths, key_list, key_list_lengths, mask, descale, residual,
+                       _choose("list_address", list_address, _LIST_ADDRESS),
+                       _choose("list_rule", list_rule, _LIST_RULE), rule, left, right, ratio)
+
+
+def attention(
+    q: Any,
+    k: Any,
+    *,
+    d_v: Optional[int] = None,
+    softmax_scale: Optional[float] = None,
+    causal: bool = False,
+    visible: Union[None, str, Visible] = None,
+    page_table: Any = None,
+    lengths: Any = None,
+    q_begin: Any = None,
+    q_lengths: Any = None,
+    q_rope: Any = None,
+    q_descale: Any = None,
+    k_rope: Any = None,
+    v: Any = None,
+    k_begin: Any = None,
+    key_list: Any = None,
+    key_list_lengths: Any = None,
+    list_address: str = "logical",
+    list_rule: str = "skip",
+    mask: Any = None,
+    descale: Any = None,
+    second: Optional[Segment] = None,
+    qk_descale: Any = None,
+    pv_descale: Any = None,
+    sink: Any = None,
+    out: Any = None,
+    lse: Any = None,
+    max: Any = None,
+    out_dtype: Optional[str] = None,
+    lse_base: str = "e",
+    lse_empty: str = "+inf",
+    lse_with_sink: bool = False,
+    p_rounding: str = "none",
+    p_tile: int = 0,
+    arithmetic: str = "f32",
+    backend: str = "auto",
+    n_thread: int = 0,
+    dtype: Optional[str] = None,
+) -> Tuple[Any, Any]:
+    """Attention of q over k and v; returns (out, lse).
+
+    For each query token t and head h, over the visible key rows j of its sequence:
+
+        s[j] = softmax_scale * <q[t, h], k[j]> (+ mask)    out[t, h] = sum_j softmax(s)[j] * v[j]
+        lse[t, h] = log(sum_j exp(s[j]))                   v[j] = first d_v columns of row j, or an array of its own
+
+    Arrays may be NumPy, torch, or anything with `__dlpack__`, on the CPU, with any strides except that the last must be
+    1. They are not copied. Values are f32, f16 or bf16 (torch.bfloat16, ml_dtypes.bfloat16, or uint16 with dtype="bf16");
+    everything that counts or points is int32.
+
+    Queries
+        q           [n_seq, n_q, n_head, d] ("batched") or [n_token, n_head, d] ("packed")
+        q_rope      the last columns of every query, kept apart: shape of q with its own last dim
+        q_begin     packed: [n_seq + 1], sequence i owns tokens q_begin[i] to q_begin[i + 1]; default: one token each
+        q_lengths   [n_seq], tokens in use; the others give 0 and an empty lse
+        q_descale   f32 [1], multiplies q
+    Keys and values; the first shape that fits the arguments given
+        k           paged, with page_table: [n_page, page_size, n_kv_head, d]; batched: [n_seq, max_len, n_kv_head, d];
+                    packed, with k_begin: [n_row, n_kv_head, d]. n_head must be a multiple of n_kv_head
+        k_rope      the last columns of every key, kept apart
+        v           leading dims of k, last dim d_v; default: the first d_v columns of k (then of k_rope)
+        page_table  [n_seq, max_page]; entries past a sequence's last page are never read
+        k_begin     packed: [n_seq + 1]
+        lengths     [n_seq], keys per sequence; required with page_table
+        key_list    [n_seq, n_q, n_entry] or [n_token, n_entry]: attend to these keys alone; key_list_lengths says how
+                    many entries count; list_address "logical" (positions of the sequence) or "physical" (rows of the whole
+                    cache); list_rule "skip" or "stop" at an entry that names no key
+        causal      a token sees no key after its own position; the last token is level with the last key
+        visible     instead of causal: "all", "causal", window(left, right) or compressed(ratio, residual)
+        mask        added to the scaled scores: [n_seq, n_q, max_len] or [n_token, max_len], any strides
+        descale     f32 [1], multiplies k and v
+        second      a Segment: more keys under the same softmax
+    Scores
+        d_v            columns of a value; needed unless v is given
+        softmax_scale  default 1 / sqrt(d_k), d_k counting the rope columns
+        sink           f32 [n_head]: an extra logit with value 0; -inf: none. lse_with_sink=True counts it in lse
+        qk_descale, pv_descale   f32 [n_head]
+    Results
+        out        shape of q with d_v last; given: written there; else new, of the library of q
+        lse        f32, [n_seq, n_q, n_head] or [n_token, n_head]; as out
+        max        given: the largest scaled score of each row is written there; f32, shape of lse
+        out_dtype  "f32", "f16" or "bf16" for a new out; default: that of q
+        lse_base   "e" or "2"
+        lse_empty  lse of a token that sees no key (its out is 0): "+inf", "-inf" or "0"
+        p_rounding, p_tile, arithmetic   numerics that some contracts prescribe: see mla_problem.h
+    Running
+        backend    "auto", "cpu", or "ref" (the fp64 oracle: slow)
+        n_thread   0: OpenMP decides. The bits of a result never depend on it
+
+    Raises ValueError (shapes, strides, values, numbers inside index arrays), TypeError (no array, wrong dtype),
+    NotImplementedError (legal, but not in this build), MemoryError; the message names the argument. Outputs are then
+    untouched.
+    """
+    first = Segment(k, v=v, k_rope=k_rope, k_begin=k_begin, page_table=page_table, lengths=lengths, key_list=key_list,
+                    key_list_lengths=key_list_lengths, list_address=list_address, list_rule=list_rule, causal=causal,
+                    visible=visible, mask=mask, descale=descale)
+    if dtype not in (None, "bf16"):
+        raise ValueError(f"dtype = {dtype!r} must be None or 'bf16'")
+    q_shape = _shape("q", q)
+    if d_v is None:
+        if v is None:
+            raise ValueError("d_v must be given when v is not: how many of the first columns of k are the value?")
+        d_v = _shape("v", v)[-1]
+    if softmax_scale is None:
+        d_k = q_shape[-1] + (_shape("q_rope", q_rope)[-1] if q_rope is not None else 0)
+        softmax_scale = d_k**-0.5 if d_k > 0 else 1.0
+    elif softmax_scale is True or softmax_scale is False:
+        raise TypeError(f"softmax_scale must be a number, not {softmax_scale}")
+    if out is None:
+        out = empty_like_library(q, (*q_shape[:-1], d_v), out_dtype)
+    elif out_dtype is not None:
+        raise ValueError("out_dtype is for a new out; the one given has its own dtype")
+    if lse is None:
+        lse = empty_like_library(q, q_shape[:-1], "f32")
+    _core.attention(
+        q, q_rope, q_begin, q_lengths, q_descale, qk_descale, pv_descale, sink, out, lse, max,
+        (first.fields,) if second is None else (first.fields, second.fields), d_v, softmax_scale,
+        _choose("lse_base", lse_base, _LSE_BASE), _choose("lse_empty", lse_empty, _LSE_EMPTY), lse_with_sink,
+        _choose("p_rounding", p_rounding, _P_ROUNDING), p_tile, _choose("arithmetic", arithmetic, _ARITHMETIC),
+        _choose("backend", backend, _BACKEND), n_thread, dtype == "bf16")
+    return out, lse
+
+
+def _shape(name, array):
+    try:
+        shape = array.shape
+    except AttributeError:
+        raise TypeError(f"{name} must be an array, not {type(array).__name__}") from None
+    if not shape:
+        raise ValueError(f"{name} has no dimensions")
+    return shape

@@ -1,0 +1,201 @@
+/*
+ * py_attention.c - the native call: fields of an mla_problem, one by one.
+ *
+ * Defaults, names and enumerations live in mla/__init__.py; here every argument is present and in a fixed place.
+ */
+#include "py_core.h"
+
+#include <stddef.h>
+#include <string.h>
+
+typedef struct slot {
+    const char *name; /* the Python argument's */
+    size_t offset;    /* of the mla_tensor */
+} slot;
+
+static const slot query_slots[] = {
+    {"q", offsetof(mla_problem, q)},
+    {"q_rope", offsetof(mla_problem, q_rope)},
+    {"q_begin", offsetof(mla_problem, q_begin)},
+    {"q_lengths", offsetof(mla_problem, q_length)},
+    {"q_descale", offsetof(mla_problem, q_descale)},
+    {"qk_descale", offsetof(mla_problem, qk_descale)},
+    {"pv_descale", offsetof(mla_problem, pv_descale)},
+    {"sink", offsetof(mla_problem, sink)},
+};
+
+static const slot output_slots[] = {
+    {"out", offsetof(mla_problem, o)},
+    {"lse", offsetof(mla_problem, lse)},
+    {"max", offsetof(mla_problem, max)},
+};
+
+static const slot segment_slots[] = {
+    {"k", offsetof(mla_segment, k)},
+    {"k_rope", offsetof(mla_segment, k_rope)},
+    {"v", offsetof(mla_segment, v)},
+    {"k_begin", offsetof(mla_segment, k_begin)},
+    {"page_table", offsetof(mla_segment, page_table)},
+    {"lengths", offsetof(mla_segment, length)},
+    {"key_list", offsetof(mla_segment, list)},
+    {"key_list_lengths", offsetof(mla_segment, list_length)},
+    {"mask", offsetof(mla_segment, mask)},
+    {"descale", offsetof(mla_segment, descale)},
+    {"residual", offsetof(mla_segment, visible.residual)},
+};
+
+#define N_SLOT(slots) ((Py_ssize_t)(sizeof(slots) / sizeof((slots)[0])))
+
+_Static_assert(sizeof query_slots / sizeof query_slots[0] + sizeof output_slots / sizeof output_slots[0] +
+                       MLA_MAX_SEGMENT * sizeof segment_slots / sizeof segment_slots[0] <=
+                   MLA_PY_MAX_BORROW,
+               "py_borrow is too small for a call");
+
+/* The numbers that follow the arrays of a segment. */
+enum { SEGMENT_ADDRESS, SEGMENT_LIST_RULE, SEGMENT_VISIBLE, SEGMENT_LEFT, SEGMENT_RIGHT, SEGMENT_RATIO, N_SEGMENT_NUMBER };
+
+/* The arguments of _core.attention(): the arrays of query_slots, those of output_slots, then these. */
+enum {
+    ARG_SEGMENTS = sizeof query_slots / sizeof query_slots[0] + sizeof output_slots / sizeof output_slots[0],
+    ARG_D_V,
+    ARG_SOFTMAX_SCALE,
+    ARG_LSE_BASE,
+    ARG_LSE_EMPTY,
+    ARG_LSE_WITH_SINK,
+    ARG_P_ROUNDING,
+    ARG_P_TILE,
+    ARG_ARITHMETIC,
+    ARG_BACKEND,
+    ARG_N_THREAD,
+    ARG_U16_IS_BF16,
+    N_ARG
+};
+
+const char py_attention_doc[] =
+    "Every field of an mla_problem in a fixed order; the public form is mla.attention().";
+
+static int read_segment(py_borrow *borrow, PyObject *from, mla_segment *segment)
+{
+    int64_t number[N_SEGMENT_NUMBER];
+    static const char *const number_names[N_SEGMENT_NUMBER] = {"list_address", "list_rule", "visible",
+                                                               "left",         "right",     "ratio"};
+    if (!PyTuple_Check(from) || PyTuple_Size(from) != N_SLOT(segment_slots) + N_SEGMENT_NUMBER) {
+        PyErr_SetString(PyExc_TypeError, "a segment must be a tuple of all its fields");
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < N_SLOT(segment_slots); i++) {
+        PyObject *array = PyTuple_GetItem(from, i);
+        mla_tensor *tensor = (mla_tensor *)(void *)((char *)segment + segment_slots[i].offset);
+        int failed = i == 0 ? py_borrow_input(borrow, array, segment_slots[i].name, tensor)
+                            : py_borrow_optional(borrow, array, segment_slots[i].name, tensor);
+        if (failed != 0) {
+            return -1;
+        }
+    }
+    for (Py_ssize_t i = 0; i < N_SEGMENT_NUMBER; i++) {
+        if (py_integer(PyTuple_GetItem(from, N_SLOT(segment_slots) + i), number_names[i], &number[i]) != 0) {
+            return -1;
+        }
+    }
+    segment->list_address = (mla_list_address)number[SEGMENT_ADDRESS];
+    segment->list_rule = (mla_list_rule)number[SEGMENT_LIST_RULE];
+    segment->visible.rule = (mla_visible_rule)number[SEGMENT_VISIBLE];
+    segment->visible.left = number[SEGMENT_LEFT];
+    segment->visible.right = number[SEGMENT_RIGHT];
+    segment->visible.ratio = number[SEGMENT_RATIO];
+    return 0;
+}
+
+static int read_arrays(py_borrow *borrow, PyObject *const *args, mla_problem *problem)
+{
+    for (Py_ssize_t i = 0; i < N_SLOT(query_slots); i++) {
+        mla_tensor *tensor = (mla_tensor *)(void *)((char *)problem + query_slots[i].offset);
+        int failed = i == 0 ? py_borrow_input(borrow, args[i], query_slots[i].name, tensor)
+                            : py_borrow_optional(borrow, args[i], query_slots[i].name, tensor);
+        if (failed != 0) {
+            return -1;
+        }
+    }
+    args += N_SLOT(query_slots);
+    for (Py_ssize_t i = 0; i < N_SLOT(output_slots); i++) {
+        mla_tensor *tensor = (mla_tensor *)(void *)((char *)problem + output_slots[i].offset);
+        if (args[i] != Py_None && py_borrow_output(borrow, args[i], output_slots[i].name, tensor) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int read_numbers(PyObject *const *args, mla_problem *problem, mla_plan_options *options)
+{
+    int64_t lse_base, lse_empty, p_rounding, p_tile, arithmetic, backend, n_thread;
+    if (py_integer(args[ARG_D_V], "d_v", &problem->d_v) != 0 ||
+        py_integer(args[ARG_LSE_BASE], "lse_base", &lse_base) != 0 ||
+        py_integer(args[ARG_LSE_EMPTY], "lse_empty", &lse_empty) != 0 ||
+        py_integer(args[ARG_P_ROUNDING], "p_rounding", &p_rounding) != 0 ||
+        py_integer(args[ARG_P_TILE], "p_tile", &p_tile) != 0 ||
+        py_integer(args[ARG_ARITHMETIC], "arithmetic", &arithmetic) != 0 ||
+        py_integer(args[ARG_BACKEND], "backend", &backend) != 0 ||
+        py_integer(args[ARG_N_THREAD], "n_thread", &n_thread) != 0) {
+        return -1;
+    }
+    if (p_tile < INT32_MIN || p_tile > INT32_MAX || n_thread < 0 || n_thread > INT32_MAX) {
+        PyErr_Format(PyExc_ValueError, "%s is out of range", n_thread < 0 || n_thread > INT32_MAX ? "n_thread" : "p_tile");
+        return -1;
+    }
+    problem->softmax_scale = (float)PyFloat_AsDouble(args[ARG_SOFTMAX_SCALE]);
+    if (PyErr_Occurred()) {
+        return -1;
+    }
+    problem->lse_base = (mla_lse_base)lse_base;
+    problem->lse_empty = (mla_lse_empty)lse_empty;
+    problem->lse_with_sink = PyObject_IsTrue(args[ARG_LSE_WITH_SINK]) == 1;
+    problem->p_rounding = (mla_p_rounding)p_rounding;
+    problem->p_tile = (int32_t)p_tile;
+    problem->arithmetic = (mla_arithmetic)arithmetic;
+    memset(options, 0, sizeof *options);
+    options->backend = (mla_backend)backend;
+    options->n_thread = (int32_t)n_thread;
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int read_segments(py_borrow *borrow, PyObject *from, mla_problem *problem)
+{
+    Py_ssize_t n = PyTuple_Check(from) ? PyTuple_Size(from) : 0;
+    if (n < 1 || n > MLA_MAX_SEGMENT) {
+        PyErr_Format(PyExc_ValueError, "there must be 1 to %d segments, not %zd", MLA_MAX_SEGMENT, n);
+        return -1;
+    }
+    problem->n_segment = (int32_t)n;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (read_segment(borrow, PyTuple_GetItem(from, i), &problem->segment[i]) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+PyObject *py_attention(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    (void)self;
+    if (py_count("attention", n, N_ARG) != 0) {
+        return NULL;
+    }
+    py_borrow borrow;
+    borrow.n_held = 0;
+    borrow.u16_is_bf16 = args[ARG_U16_IS_BF16] == Py_True;
+    mla_problem problem;
+    mla_problem_init(&problem);
+    mla_plan_options options;
+    PyObject *result = NULL;
+    if (read_arrays(&borrow, args, &problem) == 0 && read_segments(&borrow, args[ARG_SEGMENTS], &problem) == 0 &&
+        read_numbers(args, &problem, &options) == 0) {
+        mla_status status;
+        Py_BEGIN_ALLOW_THREADS
+        status = mla_attention(&problem, &options);
+        Py_END_ALLOW_THREADS
+        result = py_result(status);
+    }
+    py_borrow_end(&borrow);
+    return result;
+}

@@ -1,0 +1,65 @@
+/*
+ * py_core.h - what the files of the extension module mla._core share.
+ *
+ * The module is written against the limited API of CPython 3.10, so that one binary serves every later Python.
+ */
+#ifndef MLA_PYTHON_CORE_H
+#define MLA_PYTHON_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdbool.h>
+
+#include "mla/mla.h"
+
+/* ---- arrays: py_array.c ------------------------------------------------------------------------------------------ */
+
+/* Most arrays one call can take: a problem's own and those of its two segments. */
+#define MLA_PY_MAX_BORROW 48
+
+/* Arrays lent for the length of one call. The caller of the Python function keeps the objects themselves alive; what is
+ * held here are the capsules (and views) that had to be made on the way. */
+typedef struct py_borrow {
+    PyObject *held[2 * MLA_PY_MAX_BORROW];
+    int n_held;
+    bool u16_is_bf16; /* read uint16 arrays as the bits of bfloat16 */
+} py_borrow;
+
+/* Prepares what py_array.c needs for the life of the process. */
+int py_array_init(void);
+
+/*
+ * Fills *tensor with a view of `array`, which stays valid until py_borrow_end(). `name` must be static: errors start
+ * with it, here and in the library.
+ * Returns 0, or -1 with TypeError (no array, or a dtype that libmla has no name for), NotImplementedError (8-bit floats)
+ * or ValueError (memory that cannot be lent, read-only memory for an output) set.
+ */
+int py_borrow_input(py_borrow *borrow, PyObject *array, const char *name, mla_tensor *tensor);
+int py_borrow_output(py_borrow *borrow, PyObject *array, const char *name, mla_tensor *tensor);
+void py_borrow_end(py_borrow *borrow);
+
+/* As py_borrow_input(), but None leaves *tensor absent. */
+int py_borrow_optional(py_borrow *borrow, PyObject *array, const char *name, mla_tensor *tensor);
+
+/* ---- values and errors: py_module.c ------------------------------------------------------------------------------ */
+
+/* Integer argument; a bool or a float is refused with TypeError. Returns 0 or -1. */
+int py_integer(PyObject *object, const char *name, int64_t *value);
+
+/* None for MLA_STATUS_OK; else NULL with the exception that fits the status and the library's sentence. */
+PyObject *py_result(mla_status status);
+
+/* Checks the argument count of a METH_FASTCALL function. Returns 0, or -1 with TypeError set. */
+int py_count(const char *function, Py_ssize_t n_given, Py_ssize_t n_wanted);
+
+/* ---- functions of the module ------------------------------------------------------------------------------------- */
+
+extern const char py_attention_doc[], py_flash_mla_doc[], py_get_metadata_doc[], py_num_parts_doc[], py_varlen_doc[];
+PyObject *py_attention(PyObject *self, PyObject *const *args, Py_ssize_t n);
+PyObject *py_flash_mla(PyObject *self, PyObject *const *args, Py_ssize_t n);
+PyObject *py_get_metadata(PyObject *self, PyObject *const *args, Py_ssize_t n);
+PyObject *py_num_parts(PyObject *self, PyObject *const *args, Py_ssize_t n);
+PyObject *py_varlen(PyObject *self, PyObject *const *args, Py_ssize_t n);
+
+#endif

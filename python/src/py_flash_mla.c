@@ -1,0 +1,178 @@
+/*
+ * py_flash_mla.c - the calls behind the package flash_mla. Outputs are given by the caller: Python allocates them.
+ */
+#include "py_core.h"
+
+#include <string.h>
+
+#include "mla/flash_mla.h"
+
+/* [b][h][s] seen as [b][s][h], or back */
+static void swap_last_two(mla_tensor *tensor)
+{
+    if (tensor->ndim == 3) {
+        int64_t dim = tensor->dim[1], stride = tensor->stride[1];
+        tensor->dim[1] = tensor->dim[2];
+        tensor->stride[1] = tensor->stride[2];
+        tensor->dim[2] = dim;
+        tensor->stride[2] = stride;
+    }
+}
+
+typedef struct decode_call {
+    mla_tensor q, k_cache, block_table, cache_seqlens, metadata, num_splits, sink, out, lse;
+    int64_t head_dim_v;
+    float softmax_scale;
+    bool causal;
+} decode_call;
+
+/* The interface of 2025 has no sink, the library's problem has: the rest is lowered as flash_mla_with_kvcache() does. */
+static mla_status decode_with_sink(const decode_call *call)
+{
+    mla_problem problem;
+    mla_problem_init(&problem);
+    problem.q = call->q;
+    problem.segment[0].k = call->k_cache;
+    problem.segment[0].page_table = call->block_table;
+    problem.segment[0].length = call->cache_seqlens;
+    problem.segment[0].visible.rule = call->causal && call->q.dim[1] > 1 ? MLA_VISIBLE_CAUSAL : MLA_VISIBLE_ALL;
+    problem.d_v = call->head_dim_v;
+    problem.softmax_scale = call->softmax_scale;
+    problem.sink = call->sink;
+    problem.o = call->out;
+    problem.lse = call->lse;
+    swap_last_two(&problem.lse);
+    return mla_attention(&problem, NULL);
+}
+
+const char py_flash_mla_doc[] =
+    "with_kvcache(q, k_cache, block_table, cache_seqlens, head_dim_v, tile_scheduler_metadata, num_splits,\n"
+    "             softmax_scale, causal, attn_sink, out, lse); the public form is flash_mla.flash_mla_with_kvcache().";
+
+PyObject *py_flash_mla(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    (void)self;
+    if (py_count("with_kvcache", n, 12) != 0) {
+        return NULL;
+    }
+    py_borrow borrow;
+    borrow.n_held = 0;
+    borrow.u16_is_bf16 = false;
+    decode_call call;
+    PyObject *result = NULL;
+    if (py_borrow_input(&borrow, args[0], "q", &call.q) != 0 ||
+        py_borrow_input(&borrow, args[1], "k_cache", &call.k_cache) != 0 ||
+        py_borrow_input(&borrow, args[2], "block_table", &call.block_table) != 0 ||
+        py_borrow_input(&borrow, args[3], "cache_seqlens", &call.cache_seqlens) != 0 ||
+        py_integer(args[4], "head_dim_v", &call.head_dim_v) != 0 ||
+        py_borrow_optional(&borrow, args[5], "tile_scheduler_metadata", &call.metadata) != 0 ||
+        py_borrow_optional(&borrow, args[6], "num_splits", &call.num_splits) != 0 ||
+        py_borrow_optional(&borrow, args[9], "attn_sink", &call.sink) != 0 ||
+        py_borrow_output(&borrow, args[10], "out", &call.out) != 0 ||
+        py_borrow_output(&borrow, args[11], "lse", &call.lse) != 0) {
+        goto end;
+    }
+    call.softmax_scale = (float)PyFloat_AsDouble(args[7]);
+    call.causal = PyObject_IsTrue(args[8]) == 1;
+    if (PyErr_Occurred()) {
+        goto end;
+    }
+    mla_status status;
+    Py_BEGIN_ALLOW_THREADS
+    if (call.sink.ndim != 0) {
+        status = decode_with_sink(&call);
+    } else {
+        status = flash_mla_with_kvcache(&call.q, &call.k_cache, &call.block_table, &call.cache_seqlens, call.head_dim_v,
+                                        call.metadata.ndim != 0 ? &call.metadata : NULL,
+                                        call.num_splits.ndim != 0 ? &call.num_splits : NULL, &call.softmax_scale,
+                                        call.causal, &call.out, &call.lse);
+    }
+    Py_END_ALLOW_THREADS
+    result = py_result(status);
+end:
+    py_borrow_end(&borrow);
+    return result;
+}
+
+const char py_get_metadata_doc[] =
+    "get_metadata(cache_seqlens, num_heads_per_head_k, num_heads_k, tile_scheduler_metadata, num_splits) fills the last\n"
+    "two; the public form is flash_mla.get_mla_metadata().";
+
+PyObject *py_get_metadata(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    (void)self;
+    if (py_count("get_metadata", n, 5) != 0) {
+        return NULL;
+    }
+    py_borrow borrow;
+    borrow.n_held = 0;
+    borrow.u16_is_bf16 = false;
+    mla_tensor cache_seqlens, metadata, num_splits;
+    int64_t num_heads_per_head_k, num_heads_k;
+    PyObject *result = NULL;
+    if (py_borrow_input(&borrow, args[0], "cache_seqlens", &cache_seqlens) == 0 &&
+        py_integer(args[1], "num_heads_per_head_k", &num_heads_per_head_k) == 0 &&
+        py_integer(args[2], "num_heads_k", &num_heads_k) == 0 &&
+        py_borrow_output(&borrow, args[3], "tile_scheduler_metadata", &metadata) == 0 &&
+        py_borrow_output(&borrow, args[4], "num_splits", &num_splits) == 0) {
+        result = py_result(
+            flash_mla_get_metadata(&cache_seqlens, num_heads_per_head_k, num_heads_k, &metadata, &num_splits));
+    }
+    py_borrow_end(&borrow);
+    return result;
+}
+
+const char py_num_parts_doc[] =
+    "num_parts(num_heads_per_head_k, num_heads_k) -> int: rows of a tile_scheduler_metadata tensor on this machine.";
+
+PyObject *py_num_parts(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    (void)self;
+    int64_t num_heads_per_head_k, num_heads_k;
+    if (py_count("num_parts", n, 2) != 0 || py_integer(args[0], "num_heads_per_head_k", &num_heads_per_head_k) != 0 ||
+        py_integer(args[1], "num_heads_k", &num_heads_k) != 0) {
+        return NULL;
+    }
+    return PyLong_FromLongLong(flash_mla_num_parts(num_heads_per_head_k, num_heads_k));
+}
+
+const char py_varlen_doc[] =
+    "attn_varlen(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal, out, lse); the public form is\n"
+    "flash_mla.flash_attn_varlen_func().";
+
+PyObject *py_varlen(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    (void)self;
+    if (py_count("attn_varlen", n, 9) != 0) {
+        return NULL;
+    }
+    py_borrow borrow;
+    borrow.n_held = 0;
+    borrow.u16_is_bf16 = false;
+    mla_problem problem;
+    mla_problem_init(&problem);
+    PyObject *result = NULL;
+    if (py_borrow_input(&borrow, args[0], "q", &problem.q) != 0 ||
+        py_borrow_input(&borrow, args[1], "k", &problem.segment[0].k) != 0 ||
+        py_borrow_input(&borrow, args[2], "v", &problem.segment[0].v) != 0 ||
+        py_borrow_input(&borrow, args[3], "cu_seqlens_qo", &problem.q_begin) != 0 ||
+        py_borrow_input(&borrow, args[4], "cu_seqlens_kv", &problem.segment[0].k_begin) != 0 ||
+        py_borrow_output(&borrow, args[7], "out", &problem.o) != 0 ||
+        py_borrow_output(&borrow, args[8], "lse", &problem.lse) != 0) {
+        goto end;
+    }
+    problem.softmax_scale = (float)PyFloat_AsDouble(args[5]);
+    problem.segment[0].visible.rule = PyObject_IsTrue(args[6]) == 1 ? MLA_VISIBLE_CAUSAL : MLA_VISIBLE_ALL;
+    if (PyErr_Occurred()) {
+        goto end;
+    }
+    problem.d_v = problem.segment[0].v.dim[problem.segment[0].v.ndim - 1];
+    mla_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = mla_attention(&problem, NULL);
+    Py_END_ALLOW_THREADS
+    result = py_result(status);
+end:
+    py_borrow_end(&borrow);
+    return result;
+}

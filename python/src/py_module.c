@@ -1,0 +1,147 @@
+/*
+ * py_module.c - the module mla._core: its list of functions, how statuses become exceptions, what this build can do.
+ */
+#include "py_core.h"
+
+int py_integer(PyObject *object, const char *name, int64_t *value)
+{
+    PyObject *index = PyBool_Check(object) ? NULL : PyNumber_Index(object);
+    if (index == NULL) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_TypeError, "%s must be an integer, not %R", name, object);
+        return -1;
+    }
+    *value = PyLong_AsLongLong(index);
+    Py_DECREF(index);
+    if (*value == -1 && PyErr_Occurred()) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_ValueError, "%s = %S does not fit in 64 bits", name, object);
+        return -1;
+    }
+    return 0;
+}
+
+int py_count(const char *function, Py_ssize_t n_given, Py_ssize_t n_wanted)
+{
+    if (n_given != n_wanted) {
+        PyErr_Format(PyExc_TypeError, "%s() takes %zd arguments, not %zd", function, n_wanted, n_given);
+        return -1;
+    }
+    return 0;
+}
+
+PyObject *py_result(mla_status status)
+{
+    PyObject *type;
+    switch (status) {
+    case MLA_STATUS_OK: Py_RETURN_NONE;
+    case MLA_STATUS_NULL_POINTER:
+    case MLA_STATUS_BAD_VALUE:
+    case MLA_STATUS_BAD_SHAPE:
+    case MLA_STATUS_BAD_STRIDE:
+    case MLA_STATUS_BAD_DEVICE:
+    case MLA_STATUS_OUT_OF_RANGE: type = PyExc_ValueError; break;
+    case MLA_STATUS_BAD_DTYPE: type = PyExc_TypeError; break;
+    case MLA_STATUS_UNSUPPORTED: type = PyExc_NotImplementedError; break;
+    case MLA_STATUS_OUT_OF_MEMORY: type = PyExc_MemoryError; break;
+    default: type = PyExc_RuntimeError; break;
+    }
+    PyErr_SetString(type, mla_last_error());
+    return NULL;
+}
+
+static PyObject *version(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    return PyUnicode_FromString(mla_version());
+}
+
+static PyObject *set_isa(PyObject *self, PyObject *name)
+{
+    (void)self;
+    if (name == Py_None) {
+        return py_result(mla_set_isa(NULL));
+    }
+    const char *text = PyUnicode_AsUTF8AndSize(name, NULL); /* TypeError for anything but a string */
+    return text != NULL ? py_result(mla_set_isa(text)) : NULL;
+}
+
+static PyObject *isa(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    size_t n = mla_isa_list(NULL, 0);
+    mla_isa_info *info = PyMem_Calloc(n != 0 ? n : 1, sizeof *info);
+    PyObject *list = info != NULL ? PyList_New(0) : PyErr_NoMemory();
+    if (list != NULL) {
+        mla_isa_list(info, n);
+        for (size_t i = 0; i < n; i++) {
+            PyObject *row = Py_BuildValue("(sOO)", info[i].name, info[i].usable ? Py_True : Py_False,
+                                          info[i].selected ? Py_True : Py_False);
+            if (row == NULL || PyList_Append(list, row) != 0) {
+                Py_CLEAR(list);
+            }
+            Py_XDECREF(row);
+            if (list == NULL) {
+                break;
+            }
+        }
+    }
+    PyMem_Free(info);
+    return list;
+}
+
+static PyObject *kernels(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    size_t n = mla_kernel_list(NULL, 0);
+    mla_kernel_info *info = PyMem_Calloc(n != 0 ? n : 1, sizeof *info);
+    PyObject *list = info != NULL ? PyList_New(0) : PyErr_NoMemory();
+    if (list != NULL) {
+        mla_kernel_list(info, n);
+        for (size_t i = 0; i < n; i++) {
+            PyObject *row = Py_BuildValue("(sssO)", info[i].name, info[i].kind, info[i].isa,
+                                          info[i].selected ? Py_True : Py_False);
+            if (row == NULL || PyList_Append(list, row) != 0) {
+                Py_CLEAR(list);
+            }
+            Py_XDECREF(row);
+            if (list == NULL) {
+                break;
+            }
+        }
+    }
+    PyMem_Free(info);
+    return list;
+}
+
+/* Through void (*)(void), as the manual asks: PyMethodDef holds every calling convention in one pointer type. */
+#define FAST(function) ((PyCFunction)(void (*)(void))(function))
+
+static PyMethodDef methods[] = {
+    {"attention", FAST(py_attention), METH_FASTCALL, py_attention_doc},
+    {"with_kvcache", FAST(py_flash_mla), METH_FASTCALL, py_flash_mla_doc},
+    {"get_metadata", FAST(py_get_metadata), METH_FASTCALL, py_get_metadata_doc},
+    {"num_parts", FAST(py_num_parts), METH_FASTCALL, py_num_parts_doc},
+    {"attn_varlen", FAST(py_varlen), METH_FASTCALL, py_varlen_doc},
+    {"version", version, METH_NOARGS, "version() -> str: the version of libmla."},
+    {"set_isa", set_isa, METH_O, "set_isa(name): caps the instruction set; None lifts the cap."},
+    {"isa", isa, METH_NOARGS, "isa() -> list of (name, usable, selected), from low to high."},
+    {"kernels", kernels, METH_NOARGS, "kernels() -> list of (name, kind, isa, selected)."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "mla._core",
+    .m_doc = "libmla for Python: arrays in, statuses out. Use the packages mla and flash_mla.",
+    .m_size = -1, /* the interned names and the type seen last are the process's, not an interpreter's */
+    .m_methods = methods,
+};
+
+PyMODINIT_FUNC PyInit__core(void)
+{
+    return py_array_init() == 0 ? PyModule_Create(&definition) : NULL;
+}

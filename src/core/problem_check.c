@@ -166,6 +166,19 @@ static mla_status check_fields(const mla_problem *p)
                             mla_field_label(&field).text, (int)t->device.type, t->device.id, mla_field_label(&q).text,
                             (int)p->q.device.type, p->q.device.id);
         }
+    }
+    return MLA_STATUS_OK;
+}
+
+/* Once dims are known to be right, for a wrong rank looks like a wrong stride. */
+static mla_status check_strides(const mla_problem *p)
+{
+    mla_field field;
+    const field_rule *rule;
+    for (int cursor = 0; next_field(p, &cursor, &field, &rule);) {
+        if (!mla_tensor_present(field.tensor)) {
+            continue;
+        }
         if (!(rule->flags & FIELD_ANY_STRIDE)) {
             MLA_TRY(mla_field_check_inner(&field));
         }
@@ -358,6 +371,7 @@ mla_status mla_problem_resolve(const mla_problem *problem, mla_shape *shape)
         MLA_TRY(mla_check_segment(&c, g));
     }
     MLA_TRY(check_outputs(&c));
+    MLA_TRY(check_strides(problem));
     MLA_TRY(check_overlap(problem));
     if (problem->q.device.type == MLA_DEVICE_CPU) {
         MLA_TRY(mla_check_values(&c));

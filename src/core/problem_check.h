@@ -1,9 +1,9 @@
 /*
  * problem_check.h - what the files of the checker share.
  *
- * Order of the check: scalars (problem_check.c), every tensor alone (problem_check.c, after tables of fields), dims against
- * each other (problem_check.c and problem_check_segment.c), overlap of outputs (problem_check.c), and last the values
- * inside index tensors (problem_check_values.c). Each step may rely on the ones before it.
+ * Order of the check: scalars, then every tensor alone, after tables of fields (problem_check.c); dims against each other
+ * (problem_check.c, problem_check_segment.c); strides, and overlap of outputs (problem_check.c); last the values inside
+ * index tensors (problem_check_values.c). Each step may rely on the ones before it.
  */
 #ifndef MLA_CORE_PROBLEM_CHECK_H
 #define MLA_CORE_PROBLEM_CHECK_H

@@ -222,6 +222,20 @@ mla_status mla_field_check_inner(const mla_field *field)
     return MLA_STATUS_OK;
 }
 
+mla_status mla_field_check_contiguous(const mla_field *field)
+{
+    const mla_tensor *t = field->tensor;
+    int64_t stride = 1;
+    for (int32_t i = t->ndim - 1; i >= 0 && !mla_tensor_empty(t); i--) {
+        if (t->dim[i] > 1 && t->stride[i] != stride) {
+            return mla_fail(MLA_STATUS_BAD_STRIDE, "%s.stride[%" PRId32 "] = %" PRId64 " must be %" PRId64
+                            ": the tensor is contiguous", mla_field_label(field).text, i, t->stride[i], stride);
+        }
+        stride *= t->dim[i];
+    }
+    return MLA_STATUS_OK;
+}
+
 /* ---- outputs ------------------------------------------------------------------------------------------------------- */
 
 mla_status mla_field_check_output(const mla_field *field)

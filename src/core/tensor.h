@@ -67,6 +67,9 @@ mla_status mla_field_check_dims(const mla_field *field, const char *layout, int3
 /* Innermost stride 1. */
 mla_status mla_field_check_inner(const mla_field *field);
 
+/* Row-major without a gap. */
+mla_status mla_field_check_contiguous(const mla_field *field);
+
 /* Strides of an output: positive, so that no two elements share memory by broadcasting or reversal. */
 mla_status mla_field_check_output(const mla_field *field);
 

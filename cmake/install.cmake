@@ -21,7 +21,5 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/mla-config-version.cmake DESTINATION $
 
 set(pkgconfig_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH prefix_from_pcfiledir /${pkgconfig_dir} /)
-list(TRANSFORM OpenMP_C_LIB_NAMES PREPEND "-l" OUTPUT_VARIABLE private_libs)
-list(JOIN private_libs " " private_libs)
 configure_file(cmake/mla.pc.in mla.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/mla.pc DESTINATION ${pkgconfig_dir})

@@ -17,7 +17,7 @@ check()
     name=$1
     shift
     count=$((count + 1))
-    if "$@" >"$scratch/check.log" 2>&1; then
+    if ("$@") >"$scratch/check.log" 2>&1; then
         echo "ok $count - $name"
     else
         failures=$((failures + 1))

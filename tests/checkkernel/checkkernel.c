@@ -1,0 +1,377 @@
+/*
+ * checkkernel.c - runs the tests, each in a process of its own, and counts.
+ *
+ *     checkkernel                     every test, at every ISA level this machine can run
+ *     checkkernel --test attention    tests whose name contains the word
+ *     checkkernel --self-test         plants known bugs and demands that each is caught
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "checkkernel.h"
+
+/* ---- inside a test ------------------------------------------------------------------------------------------------- */
+
+enum { EXIT_PASSED = 0, EXIT_FAILED = 81, EXIT_SKIPPED = 82 };
+
+#define TEST_TIMEOUT_SECONDS 600
+
+static char context[256];
+static int report_fd = -1; /* where the sentence goes */
+
+static void say(const char *text)
+{
+    size_t n = strlen(text);
+    while (n > 0) {
+        ssize_t written = write(report_fd, text, n);
+        if (written <= 0) {
+            return;
+        }
+        text += written;
+        n -= (size_t)written;
+    }
+}
+
+void ck_context(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(context, sizeof context, format, args);
+    va_end(args);
+}
+
+static void end_test(int code, const char *format, va_list args)
+{
+    char sentence[512], text[1024];
+    vsnprintf(sentence, sizeof sentence, format, args);
+    snprintf(text, sizeof text, "%s%s%s", context, context[0] ? ": " : "", sentence);
+    say(text);
+    _exit(code);
+}
+
+void ck_fail(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    end_test(EXIT_FAILED, format, args);
+    va_end(args);
+    abort(); /* not reached */
+}
+
+void ck_skip(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    end_test(EXIT_SKIPPED, format, args);
+    va_end(args);
+    abort(); /* not reached */
+}
+
+static void on_crash(int signal_number, siginfo_t *info, void *machine)
+{
+    (void)machine;
+    char text[512];
+    const char *where = ck_explain_address(info->si_addr);
+    snprintf(text, sizeof text, "%s%s%s at %p: %s", context, context[0] ? ": " : "", strsignal(signal_number), info->si_addr,
+             where ? where : "none of the test's buffers");
+    say(text);
+    _exit(EXIT_FAILED);
+}
+
+static void on_timeout(int signal_number)
+{
+    (void)signal_number;
+    say(context);
+    say(" still running after the time limit");
+    _exit(EXIT_FAILED);
+}
+
+static void run_child(const ck_test *test, const ck_subject *subject)
+{
+    static char stack[64 * 1024];
+    stack_t alternate = {.ss_sp = stack, .ss_size = sizeof stack};
+    sigaltstack(&alternate, NULL);
+    struct sigaction crash = {.sa_sigaction = on_crash, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESETHAND};
+    sigaction(SIGSEGV, &crash, NULL);
+    sigaction(SIGBUS, &crash, NULL);
+    sigaction(SIGFPE, &crash, NULL);
+    sigaction(SIGILL, &crash, NULL);
+    sigaction(SIGABRT, &crash, NULL);
+    signal(SIGALRM, on_timeout);
+    alarm(TEST_TIMEOUT_SECONDS);
+    ck_subject_now = subject;
+    if (subject->isa && mla_set_isa(subject->isa) != MLA_STATUS_OK) {
+        ck_fail("mla_set_isa: %s", mla_last_error());
+    }
+    test->run();
+    char text[128] = "";
+    if (ck_worst_ratio > 0) {
+        snprintf(text, sizeof text, "worst error/bound %.3f, loosest bound %.1e", ck_worst_ratio, ck_loosest_bound);
+    }
+    say(text);
+    _exit(EXIT_PASSED);
+}
+
+/* ---- around a test --------------------------------------------------------------------------------------------------- */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+typedef struct outcome {
+    int code;
+    char text[1100];
+    double seconds;
+} outcome;
+
+static outcome run_test(const ck_test *test, const ck_subject *subject)
+{
+    outcome result = {.code = EXIT_FAILED};
+    double start = now();
+    int ends[2];
+    if (pipe(ends) != 0) {
+        snprintf(result.text, sizeof result.text, "pipe: %s", strerror(errno));
+        return result;
+    }
+    fflush(stdout);
+    pid_t child = fork();
+    if (child < 0) {
+        snprintf(result.text, sizeof result.text, "fork: %s", strerror(errno));
+        return result;
+    }
+    if (child == 0) {
+        close(ends[0]);
+        report_fd = ends[1];
+        run_child(test, subject);
+    }
+    close(ends[1]);
+    size_t n = 0;
+    ssize_t got;
+    while (n < sizeof result.text - 1 && (got = read(ends[0], result.text + n, sizeof result.text - 1 - n)) > 0) {
+        n += (size_t)got;
+    }
+    result.text[n] = 0;
+    close(ends[0]);
+    int status = 0;
+    waitpid(child, &status, 0);
+    result.seconds = now() - start;
+    if (WIFEXITED(status)) {
+        result.code = WEXITSTATUS(status);
+    } else {
+        snprintf(result.text + n, sizeof result.text - n, "%sdied of signal %d", n ? ", " : "", WTERMSIG(status));
+    }
+    if (result.code != EXIT_PASSED && result.code != EXIT_SKIPPED && n == 0) {
+        snprintf(result.text, sizeof result.text, "ended with exit code %d", result.code);
+    }
+    return result;
+}
+
+/* ---- all tests ------------------------------------------------------------------------------------------------------- */
+
+typedef struct options {
+    const char *test, *isa, *backend;
+    bool list, self_test;
+} options;
+
+static int n_passed, n_failed, n_skipped;
+
+static void count(const char *name, const char *subject, const outcome *o)
+{
+    bool failed = o->code != EXIT_PASSED && o->code != EXIT_SKIPPED;
+    const char *verdict = failed ? "FAILED " : o->code == EXIT_SKIPPED ? "skipped" : "ok     ";
+    printf("%s %s [%s]  %.1f s%s%s\n", verdict, name, subject, o->seconds, o->text[0] ? "  " : "", o->text);
+    fflush(stdout);
+    n_passed += o->code == EXIT_PASSED;
+    n_skipped += o->code == EXIT_SKIPPED;
+    n_failed += failed;
+}
+
+static void skip_level(const char *isa, const char *reason)
+{
+    outcome o = {.code = EXIT_SKIPPED};
+    snprintf(o.text, sizeof o.text, "%s", reason);
+    char subject[64];
+    snprintf(subject, sizeof subject, "cpu/%s", isa);
+    count("all tests of the level", subject, &o);
+}
+
+#define MAX_SUBJECT 16
+static ck_subject subjects[MAX_SUBJECT];
+static char subject_names[MAX_SUBJECT][32];
+static size_t n_subject;
+
+static void add_subject(mla_backend backend, const char *isa)
+{
+    if (n_subject == MAX_SUBJECT) {
+        return;
+    }
+    snprintf(subject_names[n_subject], sizeof subject_names[0], "%s%s%s", backend == MLA_BACKEND_REF ? "ref" : "cpu",
+             isa ? "/" : "", isa ? isa : "");
+    subjects[n_subject] = (ck_subject){.name = subject_names[n_subject], .backend = backend, .isa = isa};
+    n_subject++;
+}
+
+/* The ISA levels from low to high; false when the wanted one does not exist or cannot run here. */
+static bool find_subjects(const options *wanted)
+{
+    if (wanted->backend && strcmp(wanted->backend, "ref") == 0) {
+        add_subject(MLA_BACKEND_REF, NULL);
+        return true;
+    }
+    mla_isa_info info[MAX_SUBJECT];
+    size_t n = mla_isa_list(info, MAX_SUBJECT);
+    bool found = wanted->isa == NULL;
+    for (size_t i = 0; i < n && i < MAX_SUBJECT; i++) {
+        if (wanted->isa && strcmp(wanted->isa, info[i].name) != 0) {
+            continue;
+        }
+        found = found || info[i].usable;
+        if (info[i].usable) {
+            add_subject(MLA_BACKEND_CPU, info[i].name);
+        } else {
+            skip_level(info[i].name, "this machine cannot run it");
+        }
+    }
+    return found && n_subject > 0;
+}
+
+static int run_all(const options *wanted)
+{
+    if (!find_subjects(wanted)) {
+        printf("no ISA level %s that this machine can run\n", wanted->isa ? wanted->isa : "");
+        n_failed++;
+    }
+    int n_run = 0;
+    for (size_t i = 0; ck_test_at(i); i++) {
+        const ck_test *test = ck_test_at(i);
+        if (wanted->test && !strstr(test->name, wanted->test)) {
+            continue;
+        }
+        /* what does not depend on the level is tested once, at the highest */
+        for (size_t x = test->once && n_subject ? n_subject - 1 : 0; x < n_subject; x++) {
+            outcome o = run_test(test, &subjects[x]);
+            count(test->name, subjects[x].name, &o);
+            n_run++;
+        }
+    }
+    if (n_run == 0) {
+        printf("no test has '%s' in its name\n", wanted->test ? wanted->test : "");
+        n_failed++;
+    }
+    printf("seed %llu\n", (unsigned long long)ck_seed);
+    printf("%d passed, %d failed, %d skipped\n", n_passed, n_failed, n_skipped);
+    return n_failed ? 1 : 0;
+}
+
+/* ---- the self-test --------------------------------------------------------------------------------------------------- */
+
+static const ck_test *test_named(const char *name)
+{
+    for (size_t i = 0; ck_test_at(i); i++) {
+        if (strcmp(ck_test_at(i)->name, name) == 0) {
+            return ck_test_at(i);
+        }
+    }
+    return NULL;
+}
+
+/* A bug counts as caught when the test that is named for it fails; the same attention without a bug must pass them all. */
+static int self_test(const options *wanted)
+{
+    ck_subject healthy = {.name = "no bug", .broken = true};
+    for (size_t i = 0; ck_test_at(i); i++) {
+        const ck_test *test = ck_test_at(i);
+        if (test->library || (wanted->test && !strstr(test->name, wanted->test))) {
+            continue;
+        }
+        outcome o = run_test(test, &healthy);
+        count(test->name, healthy.name, &o);
+    }
+    for (uint32_t bug = 1; ck_bug_at(bug); bug++) {
+        const ck_bug_info *info = ck_bug_at(bug);
+        const ck_test *test = test_named(info->caught_by);
+        if (wanted->test && !strstr(info->caught_by, wanted->test)) {
+            continue;
+        }
+        ck_subject subject = {.name = info->name, .broken = true, .bug = bug};
+        outcome o = {.code = EXIT_PASSED};
+        if (test) {
+            o = run_test(test, &subject);
+        }
+        bool caught = o.code == EXIT_FAILED;
+        printf("%s bug: %s\n        %s [%s]  %.1f s  %s\n", caught ? "caught " : "MISSED ", info->name,
+               test ? "by" : "no such test:", info->caught_by, o.seconds, o.text);
+        fflush(stdout);
+        n_passed += caught;
+        n_failed += !caught;
+    }
+    printf("seed %llu\n", (unsigned long long)ck_seed);
+    printf("%d passed, %d failed, %d skipped\n", n_passed, n_failed, n_skipped);
+    return n_failed ? 1 : 0;
+}
+
+/* ---- main -------------------------------------------------------------------------------------------------------------- */
+
+static const char usage[] =
+    "usage: checkkernel [options]\n"
+    "  --test WORD      only tests whose name contains WORD\n"
+    "  --isa LEVEL      only this ISA level (scalar, avx2, ...)\n"
+    "  --backend NAME   cpu (default), or ref: the oracle against itself, to test the tests\n"
+    "  --seed N         seed of all random data (default: 1)\n"
+    "  --seconds N      how long the tests of random problems run (default: 10)\n"
+    "  --list           names of all tests\n"
+    "  --self-test      plant known bugs and demand that each is caught\n";
+
+int main(int argc, char **argv)
+{
+    options wanted = {0};
+    ck_seed = 1;
+    ck_seconds = 10;
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (strcmp(argv[i], "--list") == 0) {
+            wanted.list = true;
+        } else if (strcmp(argv[i], "--self-test") == 0) {
+            wanted.self_test = true;
+        } else if (strcmp(argv[i], "--help") == 0) {
+            fputs(usage, stdout);
+            return 0;
+        } else if (value && strcmp(argv[i], "--test") == 0) {
+            wanted.test = argv[++i];
+        } else if (value && strcmp(argv[i], "--isa") == 0) {
+            wanted.isa = argv[++i];
+        } else if (value && strcmp(argv[i], "--backend") == 0) {
+            wanted.backend = argv[++i];
+        } else if (value && strcmp(argv[i], "--seed") == 0) {
+            ck_seed = strtoull(argv[++i], NULL, 0);
+        } else if (value && strcmp(argv[i], "--seconds") == 0) {
+            ck_seconds = strtod(argv[++i], NULL);
+        } else {
+            fprintf(stderr, "checkkernel: cannot use '%s'\n%s", argv[i], usage);
+            return 2;
+        }
+    }
+    if (wanted.backend && strcmp(wanted.backend, "ref") != 0 && strcmp(wanted.backend, "cpu") != 0) {
+        fprintf(stderr, "checkkernel: there is no backend '%s'\n", wanted.backend);
+        return 2;
+    }
+    if (wanted.list) {
+        for (size_t i = 0; ck_test_at(i); i++) {
+            puts(ck_test_at(i)->name);
+        }
+        return 0;
+    }
+    printf("seed %llu\n", (unsigned long long)ck_seed);
+    return wanted.self_test ? self_test(&wanted) : run_all(&wanted);
+}

@@ -1,0 +1,258 @@
+/*
+ * checkkernel.h - what the checks share.
+ *
+ * checkkernel runs the library, the subject, on inputs drawn to hurt, in memory that faults when it is misused, and holds
+ * every result against the fp64 oracle with an error bound that is computed, not chosen. Each test runs in a process of
+ * its own; the first failure ends it.
+ *
+ *     checkkernel.c      main: options, one process per test, verdicts
+ *     registry.c         which tests there are
+ *     buffers.c          guarded memory
+ *     inputs.c           random numbers and value distributions
+ *     make_problem.c     from a ck_config to a filled-in mla_problem
+ *     compare.c          verdicts against the oracle
+ *     subject.c          the library, as the thing under test
+ *     broken.c           an attention of our own with bugs to switch on: the self-test
+ *     check_*.c          the tests
+ */
+#ifndef CHECKKERNEL_H
+#define CHECKKERNEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/shape.h"
+#include "mla/mla.h"
+
+/* ---- verdicts ---------------------------------------------------------------------------------------------------- */
+
+/* Ends the running test as failed / as skipped, with one sentence. */
+__attribute__((format(printf, 1, 2), noreturn)) void ck_fail(const char *format, ...);
+__attribute__((format(printf, 1, 2), noreturn)) void ck_skip(const char *format, ...);
+
+/* Words put before the sentence of a failure, to say which of many cases failed. "" for none. */
+__attribute__((format(printf, 1, 2))) void ck_context(const char *format, ...);
+
+/* Fails unless the condition holds. */
+#define CK_REQUIRE(condition)                                                     \
+    do {                                                                          \
+        if (!(condition)) {                                                       \
+            ck_fail("%s:%d: not true: %s", __FILE__, __LINE__, #condition);       \
+        }                                                                         \
+    } while (0)
+
+/* ---- the subject ------------------------------------------------------------------------------------------------- */
+
+/* How to run a problem. All-zero: one thread, plan and workspace made for the occasion. */
+typedef struct ck_run {
+    int32_t n_thread;             /* 0: 1 */
+    const mla_executor *executor; /* instead of OpenMP */
+} ck_run;
+
+typedef struct ck_subject {
+    const char *name; /* "cpu/avx2" */
+    mla_backend backend;
+    const char *isa;  /* for mla_set_isa(), NULL: none to set */
+    bool broken;      /* our own attention instead of the library */
+    uint32_t bug;     /* one of ck_bug, with broken */
+} ck_subject;
+
+extern const ck_subject *ck_subject_now;
+extern uint64_t ck_seed;
+extern double ck_seconds; /* for tests that run as long as they are told */
+
+/* Runs the subject; fails the test when the library refuses. */
+void ck_execute(const mla_problem *problem, const ck_run *run);
+/* The same, but hands the status back. */
+mla_status ck_try_execute(const mla_problem *problem, const ck_run *run);
+
+/* ---- guarded memory: buffers.c ------------------------------------------------------------------------------------ */
+
+/* Memory of exactly `bytes` bytes between two inaccessible pages, ending right at the second one, so that any read or
+ * write behind it faults. Filled with CK_UNTOUCHED. Lives until ck_release(). */
+void *ck_buffer(const char *name, size_t bytes);
+/* Address space for `bytes` bytes of zeros that costs memory only where it is written. */
+void *ck_sparse(const char *name, size_t bytes);
+/* From here on writing to it faults. */
+void ck_read_only(const void *buffer);
+/* Frees everything made since the mark. */
+size_t ck_mark(void);
+void ck_release(size_t mark);
+/* Which buffer an address belongs to, in words; NULL when it is none of ours. */
+const char *ck_explain_address(const void *address);
+
+/* What memory holds before anybody writes it: a NaN in f32, f16 and bf16. */
+#define CK_UNTOUCHED 0xffa5ffa5u
+
+/* How the dims of a tensor lie in memory. */
+typedef enum ck_layout {
+    CK_DENSE, /* contiguous */
+    CK_PADDED /* gaps of odd sizes between rows of every dim but the innermost */
+} ck_layout;
+
+/* A tensor in a buffer of its own that ends with its last element. */
+mla_tensor ck_tensor(const char *name, mla_dtype dtype, int32_t ndim, const int64_t *dim, ck_layout layout);
+/* Fails if an element between the rows of an output was written; the tensor is one made by ck_tensor(). */
+void ck_require_gaps_untouched(const mla_tensor *t);
+/* Fills the whole memory of such a tensor with CK_UNTOUCHED. */
+void ck_reset(const mla_tensor *t);
+bool ck_is_untouched(const void *data, mla_dtype dtype, int64_t index);
+int64_t ck_offset(const mla_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3);
+
+/* ---- random numbers: inputs.c -------------------------------------------------------------------------------------- */
+
+typedef struct ck_random {
+    uint64_t state;
+} ck_random;
+
+uint64_t ck_hash(uint64_t a, uint64_t b);
+uint64_t ck_next(ck_random *r);
+int64_t ck_below(ck_random *r, int64_t n);                   /* 0 .. n - 1 */
+int64_t ck_between(ck_random *r, int64_t low, int64_t high); /* both included */
+bool ck_chance(ck_random *r, double probability);
+double ck_uniform(ck_random *r); /* [0, 1) */
+double ck_normal(ck_random *r);
+
+/* Value distributions. */
+typedef enum ck_inputs {
+    CK_NORMAL,       /* N(0, 1) */
+    CK_UNIFORM,      /* [-1, 1] */
+    CK_WIDE,         /* exponents from 2^-12 to 2^3 */
+    CK_TINY,         /* about 1e-6 */
+    CK_LARGE_Q,      /* q ~ N(0, 100^2), keys N(0, 1) */
+    CK_HUGE_LOGITS,  /* scores of about +-1e4 */
+    CK_ONE_DOMINANT, /* one key outweighs all others together */
+    CK_ALL_EQUAL,    /* every key row the same */
+    CK_POWERS,       /* +- powers of two: many sums are exact, ties in rounding are common */
+    CK_CANCELLING,   /* terms of a score cancel almost completely */
+    CK_DENORMAL,     /* subnormal numbers of the storage format */
+    CK_RISING,       /* scores grow from key to key, so that the running maximum changes all the time */
+    CK_INPUTS_COUNT
+} ck_inputs;
+
+const char *ck_inputs_name(ck_inputs inputs);
+/* Are rounding errors free to line up, so that only worst-case bounds hold? */
+bool ck_inputs_structured(ck_inputs inputs);
+/* Factor on 1 / sqrt(d_k) that the distribution asks for. */
+double ck_inputs_scale(ck_inputs inputs);
+/* n columns of one query row / of row `position` of a sequence's `length` keys, n_all columns in all. */
+void ck_query_row(ck_inputs inputs, uint64_t seed, mla_dtype dtype, int64_t n, double *row);
+void ck_key_row(ck_inputs inputs, uint64_t seed, mla_dtype dtype, int64_t position, int64_t length, int64_t n, double *row);
+
+/* ---- problems: make_problem.c -------------------------------------------------------------------------------------- */
+
+#define CK_MAX_SEQ 24
+
+typedef enum ck_list { CK_NO_LIST, CK_LOGICAL, CK_PHYSICAL } ck_list;
+typedef enum ck_mask { CK_NO_MASK, CK_MASK_RANDOM, CK_MASK_HOLES, CK_MASK_BLANK_ROWS, CK_MASK_SHARED } ck_mask;
+typedef enum ck_per { CK_ABSENT, CK_PER_SEQUENCE, CK_PER_TOKEN } ck_per;
+typedef enum ck_sink { CK_NO_SINK, CK_SINK_RANDOM, CK_SINK_MINUS_INF, CK_SINK_MIXED, CK_SINK_LARGE } ck_sink;
+typedef enum ck_poison { CK_POISON_NAN, CK_POISON_ZERO, CK_POISON_INF } ck_poison;
+
+typedef struct ck_segment {
+    mla_dtype dtype;
+    mla_addressing addressing;
+    int64_t page_size;
+    int64_t n_length, length[CK_MAX_SEQ]; /* sequence with id x has length[x % n_length] keys */
+    bool no_length;                       /* leave out the length tensor where that is allowed */
+    mla_visible visible;                  /* residual is made here, from has_residual */
+    bool has_residual;
+    ck_list list;
+    mla_list_rule list_rule;
+    int64_t n_entry;
+    ck_per list_length;
+    ck_mask mask;
+    mla_dtype mask_dtype;
+    bool v_apart;
+    float descale;                        /* 0: absent */
+} ck_segment;
+
+/* Everything a test may say about a problem. What it leaves 0 is the plainest choice. */
+typedef struct ck_config {
+    uint64_t seed;
+    ck_inputs inputs;
+    int64_t n_seq;
+    int64_t id[CK_MAX_SEQ];                 /* who sequence s is; data follow the id, not the place. has_id: in use */
+    bool has_id;
+    int64_t n_q;                            /* batched q: tokens per sequence; 0: packed q */
+    int64_t n_slots, slots[CK_MAX_SEQ];     /* packed q: tokens of sequence id x; n_slots 0: no q_begin, one token each */
+    int64_t n_used, used[CK_MAX_SEQ];       /* q_length; n_used 0: absent */
+    int64_t lead_tokens, tail_tokens;       /* packed q: rows of q before and behind all sequences */
+    mla_dtype q_dtype, o_dtype;
+    int64_t n_head, n_kv_head;
+    int64_t d_nope, d_rope;                 /* d_rope > 0: rope apart in q and in every segment */
+    int64_t d_v;
+    int32_t n_segment;
+    ck_segment segment[MLA_MAX_SEGMENT];
+    float scale;                            /* 0: what the inputs ask for */
+    float q_descale;                        /* 0: absent */
+    bool qk_descale, pv_descale;
+    ck_sink sink;
+    bool want_lse, want_max, lse_transposed;
+    mla_lse_base lse_base;
+    mla_lse_empty lse_empty;
+    bool lse_with_sink;
+    ck_layout layout;                       /* of q, k, v, lists, masks and outputs */
+    ck_poison poison;                       /* what unreachable memory holds */
+    bool poison_masked;                     /* also keys that nobody sees because the mask is -inf */
+    uint64_t layout_seed;                   /* page order and other things that must not matter */
+} ck_config;
+
+/* A plain decode problem to start from: bf16, one token, paged by 64, every output wanted. */
+ck_config ck_config_plain(int64_t n_seq, int64_t n_q, int64_t n_head, int64_t d_k, int64_t d_v, int64_t length);
+/* A random one, of about `work` (token, head, key) triples at most. */
+ck_config ck_config_random(uint64_t seed, int64_t work);
+void ck_describe(const ck_config *config, char *text, size_t capacity);
+
+/* Builds the problem; all memory comes from ck_buffer(). Nothing that is seen holds a NaN. */
+void ck_make(const ck_config *config, mla_problem *problem);
+/* Fills the outputs with CK_UNTOUCHED again. */
+void ck_reset_outputs(const mla_problem *problem);
+/* Gives a copy of a problem fresh outputs of its own. */
+mla_problem ck_with_new_outputs(const mla_problem *problem, ck_layout layout);
+
+/* ---- verdicts against the oracle: compare.c ------------------------------------------------------------------------- */
+
+/* Holds the outputs of a problem that was run against the oracle: at most about `work` (token, head, key) triples, first
+ * and last rows always; all other rows must at least be written and hold no NaN. Fails the test at the first element
+ * outside its bound. structured: see ck_inputs_structured(). */
+void ck_compare(const mla_problem *problem, bool structured, int64_t work);
+/* Same values, bit for bit, in the outputs of two problems of the same shape. */
+void ck_same_bits(const mla_problem *a, const mla_problem *b, const char *what);
+/* Worst error / bound over everything compared so far in this test; loosest bound / sum of p |v|. */
+extern double ck_worst_ratio, ck_loosest_bound;
+
+/* make, run, compare, check that nothing else was written, release. */
+void ck_check_config(const ck_config *config);
+
+#define CK_WORK 300000 /* triples per problem that the oracle recomputes: a second at most */
+
+/* ---- tests: registry.c ----------------------------------------------------------------------------------------------- */
+
+typedef struct ck_test {
+    const char *name; /* "attention/pages" */
+    void (*run)(void);
+    bool once;    /* not repeated for every ISA level */
+    bool library; /* about the library itself, its plans or kernels: our own attention cannot stand in for it */
+} ck_test;
+
+extern const ck_test ck_attention_tests[], ck_relation_tests[], ck_case_tests[], ck_plan_tests[], ck_alloc_tests[],
+    ck_kernel_tests[];
+
+/* All tests, in order; NULL behind the last. */
+const ck_test *ck_test_at(size_t index);
+
+/* ---- the self-test: broken.c ------------------------------------------------------------------------------------------ */
+
+/* Attention in fp32 with bug number `bug` planted, 0: none. */
+mla_status ck_broken_attention(const mla_problem *problem, uint32_t bug, int32_t n_thread);
+
+typedef struct ck_bug_info {
+    const char *name;
+    const char *caught_by; /* the test that must fail */
+} ck_bug_info;
+/* Bug 1, 2, ...; NULL behind the last. */
+const ck_bug_info *ck_bug_at(uint32_t bug);
+
+#endif

@@ -1,0 +1,19 @@
+/*
+ * registry.c - which tests there are.
+ */
+#include "checkkernel.h"
+
+static const ck_test *const groups[] = {ck_kernel_tests, ck_attention_tests, ck_relation_tests,
+                                        ck_case_tests,   ck_plan_tests,      ck_alloc_tests};
+
+const ck_test *ck_test_at(size_t index)
+{
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+        for (const ck_test *test = groups[i]; test->name; test++) {
+            if (index-- == 0) {
+                return test;
+            }
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,41 @@
+/*
+ * subject.c - how a problem is run: through the public interface, with a workspace that faults when it is too small.
+ */
+#include <stdint.h>
+
+#include "checkkernel.h"
+
+const ck_subject *ck_subject_now;
+uint64_t ck_seed;
+double ck_seconds;
+
+mla_status ck_try_execute(const mla_problem *problem, const ck_run *run)
+{
+    static const ck_run one_thread = {0};
+    run = run ? run : &one_thread;
+    int32_t n_thread = run->n_thread > 0 ? run->n_thread : 1;
+    if (ck_subject_now->broken) {
+        return ck_broken_attention(problem, ck_subject_now->bug, run->executor ? run->executor->n_worker : n_thread);
+    }
+    mla_plan_options options = {.backend = ck_subject_now->backend, .n_thread = n_thread, .executor = run->executor};
+    mla_plan *plan = NULL;
+    mla_status status = mla_plan_build(problem, &options, &plan);
+    if (status != MLA_STATUS_OK) {
+        CK_REQUIRE(plan == NULL);
+        return status;
+    }
+    size_t mark = ck_mark(), bytes = mla_plan_workspace_bytes(plan);
+    void *workspace = bytes ? ck_buffer("workspace", bytes) : NULL;
+    status = mla_run(plan, problem, workspace, bytes, NULL);
+    ck_release(mark);
+    mla_plan_free(plan);
+    return status;
+}
+
+void ck_execute(const mla_problem *problem, const ck_run *run)
+{
+    mla_status status = ck_try_execute(problem, run);
+    if (status != MLA_STATUS_OK) {
+        ck_fail("the library refuses: %s (%s)", mla_last_error(), mla_status_name(status));
+    }
+}

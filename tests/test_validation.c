@@ -1,7 +1,7 @@
 /*
  * test_validation.c - every rule of the checker: one broken argument, the status, and the words of the sentence.
  *
- * A row of the tables names a valid problem, up to four writes into it, and what must come out. Writes address the fixture
+ * A row of the tables names a valid problem, some writes into it, and what must come out. Writes address the fixture
  * by offset, so that a row is data and not code.
  */
 #include <setjmp.h>
@@ -15,6 +15,8 @@
 
 #include "core/shape.h"
 #include "problem_fixture.h"
+
+enum { MAX_PATCH = 6 };
 
 typedef struct patch {
     size_t offset, size; /* size 0: no patch */
@@ -33,12 +35,12 @@ typedef struct row {
     fixture_kind kind;
     mla_status status;
     const char *words; /* must appear in the sentence */
-    patch patches[4];
+    patch patches[MAX_PATCH];
 } row;
 
 static void apply(fixture *f, const patch *patches)
 {
-    for (int i = 0; i < 4 && patches[i].size != 0; i++) {
+    for (int i = 0; i < MAX_PATCH && patches[i].size != 0; i++) {
         char *at = (char *)f + patches[i].offset;
         if (patches[i].copy != 0) {
             memmove(at, (char *)f + patches[i].copy - 1, patches[i].size);
@@ -169,6 +171,7 @@ static const row REFUSED[] = {
     /* ---- dims against each other ---- */
     {PAGED, MLA_STATUS_BAD_SHAPE, "q.ndim = 2 must be 4 ([n_seq][n_q][n_head][d]) or 3", {SET(p.q.ndim, 2)}},
     {PAGED, MLA_STATUS_BAD_SHAPE, "q.ndim = 5 must be", {SET(p.q.ndim, 5)}},
+    {PAGED, MLA_STATUS_BAD_SHAPE, "q.ndim = 6 must be 4", {SET(p.q.ndim, 6)}},
     {PAGED, MLA_STATUS_BAD_SHAPE, "q.dim[2] = 0 must be at least 1", {SET(p.q.dim[2], 0)}},
     {PAGED, MLA_STATUS_BAD_SHAPE, "q.dim[3] = 0 must be at least 1", {SET(p.q.dim[3], 0)}},
     {PACKED, MLA_STATUS_BAD_SHAPE, "q.dim[1] = 0 must be at least 1", {SET(p.q.dim[1], 0)}},
@@ -180,6 +183,8 @@ static const row REFUSED[] = {
     {PACKED, MLA_STATUS_BAD_SHAPE, "q_length.dim[0] = 3 differs from q_begin.dim[0] - 1 = 2", {SET(p.q_begin.dim[0], 3)}},
     {PACKED, MLA_STATUS_BAD_SHAPE, "segment[0].k_begin.dim[0] = 3 must be n_seq + 1 = 3 + 1",
      {SET(p.segment[0].k_begin.dim[0], 3)}},
+    {PACKED, MLA_STATUS_BAD_SHAPE, "segment[0].k_begin.ndim = 2 must be 1: [n_seq + 1]",
+     {SET(p.segment[0].k_begin.ndim, 2), SET(p.segment[0].k_begin.dim[1], 1)}},
     {PAGED, MLA_STATUS_BAD_SHAPE, "segment[0].k.ndim = 5 must be 4", {SET(p.segment[0].k.ndim, 5)}},
     {PAGED, MLA_STATUS_BAD_SHAPE, "segment[0].k.dim[3] = 7 differs from q.dim[3] = 8", {SET(p.segment[0].k.dim[3], 7)}},
     {PAGED, MLA_STATUS_BAD_SHAPE, "segment[0].k.dim[2] = 3 kv heads do not divide q.dim[2] = 4 query heads",
@@ -273,6 +278,13 @@ static const row REFUSED[] = {
     {LISTED, MLA_STATUS_OUT_OF_RANGE, "segment[0].list_length entry 5 = 6 exceeds the list's 5 entries",
      {SET(segment[0].list_length[5], 6)}},
     {PHYSICAL, MLA_STATUS_OUT_OF_RANGE, "segment[0].list_length entry 1 = 6 exceeds", {SET(segment[0].list_length[1], 6)}},
+    /* a packed q may count per token: entry 3 of six */
+    {COMPRESSED, MLA_STATUS_OUT_OF_RANGE, "segment[0].list_length entry 3 = 5 exceeds the list's 3 entries",
+     {COPY(p.segment[0].list, p.segment[0].page_table), SET(p.segment[0].list.dim[0], N_TOKEN),
+      COPY(p.segment[0].list_length, p.q_begin), SET(p.segment[0].list_length.dim[0], N_TOKEN)}},
+    {COMPRESSED, MLA_STATUS_BAD_SHAPE, "segment[0].list_length.ndim = 2 must be 1: [n_seq] or [n_token]",
+     {COPY(p.segment[0].list, p.segment[0].page_table), SET(p.segment[0].list.dim[0], N_TOKEN),
+      COPY(p.segment[0].list_length, p.segment[0].list)}},
     {COMPRESSED, MLA_STATUS_OUT_OF_RANGE, "segment[1].visible.residual[2] = -1 is negative",
      {SET(segment[1].residual[2], -1)}},
     /* the window [8, 12) needs the last page alone; one key further back it needs the one before as well */
@@ -286,6 +298,15 @@ static const row ACCEPTED[] = {
     {PAGED, MLA_STATUS_OK, "a full table", {SET(segment[0].length[2], 12)}},
     {PAGED, MLA_STATUS_OK, "scale 0 and below", {SET(p.softmax_scale, 0x80000000)}},
     {PAGED, MLA_STATUS_OK, "no lse", {CLEAR(p.lse)}},
+    {PAGED, MLA_STATUS_OK, "one column of values", {SET(p.d_v, 1), SET(p.o.dim[3], 1), SET(p.o.stride[3], 0)}},
+    {PAGED, MLA_STATUS_OK, "the whole key as value",
+     {SET(p.d_v, D), SET(p.o.dim[3], D), SET(p.segment[0].k.dim[2], 1), SET(p.lse.data, 0x10000)}},
+    {PAGED, MLA_STATUS_OK, "strides of dims of extent 1",
+     {SET(p.q.dim[1], 1), SET(p.q.stride[1], INT64_MIN), SET(p.o.dim[1], 1), SET(p.o.stride[1], 0), SET(p.lse.dim[1], 1),
+      SET(p.lse.stride[1], -5)}},
+    {PAGED, MLA_STATUS_OK, "an empty cache has no place",
+     {COPY(p.segment[0].k.data, p.o.data), SET(p.segment[0].k.dim[0], 0), SET(segment[0].length[0], 0),
+      SET(segment[0].length[2], 0)}},
     {PAGED, MLA_STATUS_OK, "lse as a view [n_seq][n_head][n_q]", {SET(p.lse.stride[1], 1), SET(p.lse.stride[2], N_Q)}},
     {PAGED, MLA_STATUS_OK, "one page for all", {SET(p.segment[0].k.stride[0], 0)}},
     {PAGED, MLA_STATUS_OK, "q of one token, shared", {SET(p.q.stride[0], 0), SET(p.q.stride[1], 0)}},
@@ -324,6 +345,12 @@ static const row ACCEPTED[] = {
     {COMPRESSED, MLA_STATUS_OK, "a page that the window has not yet left", {SET(segment[0].length[2], 9),
      SET(segment[0].table[6], 0)}},
     {COMPRESSED, MLA_STATUS_OK, "no residual", {CLEAR(p.segment[1].visible.residual)}},
+    {COMPRESSED, MLA_STATUS_OK, "the smallest ratio and tile, no limit to the left",
+     {SET(p.segment[1].visible.ratio, 1), SET(p.p_tile, 1), SET(p.segment[0].visible.left, -1),
+      SET(segment[0].table[6], 0)}},
+    {COMPRESSED, MLA_STATUS_OK, "a list length per sequence of a packed q",
+     {COPY(p.segment[0].list, p.segment[0].page_table), SET(p.segment[0].list.dim[0], N_TOKEN),
+      COPY(p.segment[0].list_length, p.q_begin), SET(p.segment[0].list_length.dim[0], N_SEQ)}},
     {COMPRESSED, MLA_STATUS_OK, "a second segment that is not in use",
      {SET(p.n_segment, 1), CLEAR(p.segment[1].k), SET(p.segment[1].visible.rule, 99)}},
 };
@@ -497,6 +524,9 @@ static void test_unusual_views(void **state)
     f.p.segment[0].k.data = f.segment[0].k + (N_PAGE - 1) * f.p.segment[0].k.stride[0];
     f.p.segment[0].k.stride[0] *= -1;
     assert_int_equal(mla_problem_check(&f.p), MLA_STATUS_OK);
+    f.p.o.data = f.segment[0].k; /* the first byte of k, which is not where its view starts */
+    assert_int_equal(mla_problem_check(&f.p), MLA_STATUS_BAD_VALUE);
+    assert_non_null(strstr(mla_last_error(), "overlaps segment[0].k"));
     fixture_init(&f, PACKED);
     f.p.q.dim[2] = f.p.segment[0].k.dim[2] = 2;
     f.p.segment[0].v = f.p.segment[0].k;
@@ -639,6 +669,8 @@ static void test_init_of_another_size(void **state)
     }
     assert_int_equal(mla_problem_check(&u.p), MLA_STATUS_BAD_VALUE);
     assert_non_null(strstr(mla_last_error(), "struct_size = 100"));
+    mla_problem_init_sized(&u.p, sizeof u.p.struct_size);
+    assert_int_equal(u.p.struct_size, sizeof u.p.struct_size);
     memset(&u, 0xa5, sizeof u);
     mla_problem_init_sized(&u.p, 3);
     assert_int_equal(u.bytes[3], 0xa5);

@@ -1,0 +1,99 @@
+/*
+ * bench.h - the benchmark: which shapes, how they are measured, how they are shown.
+ *
+ * Absolute times on a shared machine differ by tens of per cent from minute to minute. So nothing here is compared across
+ * time: each sample of ours stands between two measurements of the machine's ceiling and beside one sample of each rival,
+ * a few milliseconds apart, on the same threads; ratios are formed inside an iteration, and their median is reported.
+ */
+#ifndef MLA_BENCH_H
+#define MLA_BENCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "paged_case.h"
+#include "rival.h"
+
+typedef enum bench_kind {
+    BENCH_SPEED = 0,  /* beside ceilings and rivals, for every thread count */
+    BENCH_SCALING,    /* one thread against the most */
+    BENCH_GROWTH      /* time per key against that of 4096 keys */
+} bench_kind;
+
+typedef struct bench_case {
+    bench_kind kind;
+    paged_shape shape;
+    bool from_memory; /* rotate copies of the cache, so that keys come from DRAM */
+    bool compare;     /* worth a comparison with rivals */
+    bool quick;       /* part of --quick */
+    bool most_threads_only;
+} bench_case;
+
+/* The grid, in the order it is run. */
+extern const bench_case bench_grid[];
+extern const int32_t bench_grid_size;
+
+/* "b1 h128 s4096 576/512 bf16" */
+void bench_case_name(const bench_case *c, char *name, size_t size);
+
+typedef struct bench_spread {
+    double median, low, high; /* quartiles */
+} bench_spread;
+
+#define BENCH_MAX_RIVAL 2
+
+typedef struct bench_rival_result {
+    bool measured;
+    int64_t block;
+    bench_spread seconds, ratio; /* ratio: rival's time / ours */
+    double difference;           /* normwise, of fp32 outputs */
+} bench_rival_result;
+
+typedef struct bench_result {
+    const bench_case *what;
+    char name[96];
+    int32_t n_thread;
+    int32_t n_sample;    /* iterations that count */
+    int32_t n_discarded; /* the ones in which the threads did not have a core each */
+    bool disturbed;      /* all were like that; they were kept */
+    bool correct;
+    char fault[256];     /* the sentence, when not correct */
+    double error;        /* normwise, fp32 output against the oracle, on a sample of heads */
+    double flops, bytes; /* of one call */
+    int64_t n_copy;
+    int64_t workspace_bytes;
+    bench_spread seconds;
+    bench_spread of_peak, peak; /* fraction; GFLOP/s */
+    bench_spread of_read, read; /* fraction; GB/s; only from memory */
+    bench_spread ratio;         /* SCALING: one thread's time / ours; GROWTH: our time per key / that of 4096 keys */
+    bench_rival_result rival[BENCH_MAX_RIVAL];
+} bench_result;
+
+typedef struct bench_settings {
+    const char *isa;
+    rival *rival[BENCH_MAX_RIVAL]; /* NULL: not there */
+    int32_t n_sample;              /* wanted */
+    double budget;                 /* seconds per measurement, after which fewer samples do */
+    void (*progress)(double fraction); /* of one measurement */
+} bench_settings;
+
+/* Which of these thread counts (ascending) a case is measured with: indices [*first, *last). */
+void bench_case_threads(const bench_case *c, int32_t n_count, int32_t *first, int32_t *last);
+
+/*
+ * Measures a case on each of the thread counts, one result each; calls `done` after every one. CLI_OK, or CLI_USAGE when it
+ * cannot be run (already reported).
+ */
+int bench_measure(const bench_case *c, const int32_t *n_thread, int32_t n_count, const bench_settings *settings,
+                  bench_result *result, void (*done)(const bench_result *result));
+
+/* ---- report ------------------------------------------------------------------------------------------------------------ */
+
+void bench_print_header(bench_kind kind, const bench_settings *settings);
+void bench_print_row(const bench_result *result);
+
+/* Writes everything as JSON; false with a sentence. command is the command line. */
+bool bench_write_json(const char *path, const char *command, const bench_settings *settings, const bench_result *result,
+                      int32_t n_result, char *error, size_t error_size);
+
+#endif

@@ -1,0 +1,72 @@
+/*
+ * bench_grid.c - the shapes that are measured: decode steps of the models that use MLA, as serving systems issue them.
+ */
+#include "bench.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* one request, one query token, DeepSeek's 576/512 row */
+#define ONE(heads, keys, type)                                                                                       \
+    {                                                                                                                \
+        .n_seq = 1, .n_q = 1, .n_head = (heads), .d_k = 576, .d_v = 512, .page_size = 64, .n_key = (keys),           \
+        .dtype = (type)                                                                                              \
+    }
+
+#define BF16 MLA_DTYPE_BF16
+#define F16 MLA_DTYPE_F16
+
+const bench_case bench_grid[] = {
+    /* all heads on one machine: bound by arithmetic */
+    {.shape = ONE(128, 4096, BF16), .compare = true, .quick = true},
+    {.shape = ONE(128, 4096, F16), .compare = true},
+    {.shape = ONE(128, 16384, BF16), .compare = true},
+    {.shape = ONE(128, 16384, F16), .compare = true},
+    /* an eighth of the heads: arithmetic, and rows that come from memory */
+    {.shape = ONE(16, 4096, BF16), .from_memory = true, .compare = true},
+    {.shape = ONE(16, 4096, F16), .from_memory = true, .compare = true},
+    {.shape = ONE(16, 16384, BF16), .from_memory = true, .compare = true, .quick = true},
+    {.shape = ONE(16, 16384, F16), .from_memory = true, .compare = true},
+    /* one head: bound by reading; no product of matrices, so no rival */
+    {.shape = ONE(1, 16384, BF16), .from_memory = true, .quick = true},
+    {.shape = ONE(1, 16384, F16), .from_memory = true},
+    /* batches of requests of different lengths */
+    {.shape = {.n_seq = 8, .n_q = 1, .n_head = 128, .d_k = 576, .d_v = 512, .page_size = 64, .n_key = 4096, .ragged = true,
+               .dtype = BF16},
+     .compare = true, .most_threads_only = true},
+    {.shape = {.n_seq = 32, .n_q = 1, .n_head = 16, .d_k = 576, .d_v = 512, .page_size = 64, .n_key = 4096, .ragged = true,
+               .dtype = BF16},
+     .compare = true, .most_threads_only = true},
+    {.shape = {.n_seq = 32, .n_q = 1, .n_head = 128, .d_k = 576, .d_v = 512, .page_size = 64, .n_key = 1024,
+               .ragged = true, .dtype = BF16},
+     .compare = true, .most_threads_only = true},
+    /* two query tokens: the second one was guessed (multi-token prediction) */
+    {.shape = {.n_seq = 1, .n_q = 2, .n_head = 128, .d_k = 576, .d_v = 512, .page_size = 64, .n_key = 4096, .causal = true,
+               .dtype = BF16},
+     .compare = true, .most_threads_only = true},
+    /* rows whose values are the whole row */
+    {.shape = {.n_seq = 1, .n_q = 1, .n_head = 128, .d_k = 512, .d_v = 512, .page_size = 64, .n_key = 4096, .dtype = BF16},
+     .compare = true, .most_threads_only = true},
+
+    {.kind = BENCH_SCALING, .shape = ONE(128, 65536, BF16), .quick = true},
+    {.kind = BENCH_SCALING, .shape = ONE(16, 65536, BF16)},
+
+    {.kind = BENCH_GROWTH, .shape = ONE(128, 16384, BF16), .quick = true},
+    {.kind = BENCH_GROWTH, .shape = ONE(128, 65536, BF16), .quick = true},
+    {.kind = BENCH_GROWTH, .shape = ONE(128, 262144, BF16)},
+    {.kind = BENCH_GROWTH, .shape = ONE(128, 524288, BF16)},
+};
+
+const int32_t bench_grid_size = sizeof bench_grid / sizeof bench_grid[0];
+
+void bench_case_name(const bench_case *c, char *name, size_t size)
+{
+    const paged_shape *s = &c->shape;
+    char tokens[24] = "";
+    if (s->n_q > 1) {
+        snprintf(tokens, sizeof tokens, " q%" PRId64, s->n_q);
+    }
+    snprintf(name, size, "b%" PRId64 " h%" PRId64 "%s s%s%" PRId64 " %" PRId64 "/%" PRId64 " %s%s", s->n_seq, s->n_head,
+             tokens, s->ragged ? "~" : "", s->n_key, s->d_k, s->d_v, mla_dtype_name(s->dtype),
+             c->from_memory ? " dram" : "");
+}

@@ -1,0 +1,469 @@
+/*
+ * bench_measure.c - paired samples; see bench.h.
+ */
+#define _GNU_SOURCE
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench.h"
+#include "ceiling.h"
+#include "cli.h"
+#include "machine.h"
+#include "stopwatch.h"
+#include "verify.h"
+
+#define CEILING_SECONDS 2e-3
+#define SAMPLE_SECONDS 8e-3 /* a sample repeats short calls until it takes about this long */
+#define MAX_SAMPLE 64
+#define MAX_CONTENDER (1 + BENCH_MAX_RIVAL)
+#define ORACLE_KEYS 70000 /* up to here the oracle looks at two heads, beyond at one */
+#define HONEST_CORES 0.85 /* n threads on cores of their own reach at least this much of n times one thread's peak */
+#define RIVAL_DIFFERENCE 1e-5 /* normwise: both are fp32 throughout, with sums of thousands of terms */
+
+/* One of those who are timed: ours or a rival. */
+typedef struct contender {
+    rival *rival; /* NULL: ours */
+    int64_t repeat;
+    double seconds[MAX_SAMPLE];                       /* per call */
+    double peak[MAX_SAMPLE], read[MAX_SAMPLE];        /* around the sample */
+} contender;
+
+/* Everything about one case on one pool. */
+typedef struct bench_run {
+    const bench_settings *settings;
+    paged_case data;
+    bench_pool *pool;
+    mla_plan *plan;
+    mla_plan_info info;
+    void *workspace;
+    rival_task task;
+    int64_t next_copy;
+} bench_run;
+
+/* ---- setting up --------------------------------------------------------------------------------------------------------- */
+
+static int64_t copies_for(const bench_case *c)
+{
+    if (!c->from_memory) {
+        return 1;
+    }
+    const machine *m = machine_get();
+    double wanted = 4.0 * (double)m->l3_bytes > 64e6 ? 4.0 * (double)m->l3_bytes : 64e6;
+    double one = paged_case_bytes(&c->shape, 1);
+    return (int64_t)ceil(wanted / one) + 1;
+}
+
+static int open_run(const bench_case *c, int64_t n_copy, const bench_settings *settings, bench_run *run)
+{
+    *run = (bench_run){.settings = settings};
+    double bytes = paged_case_bytes(&c->shape, n_copy + 1); /* the check needs one more copy */
+    if (bytes > 0.8 * (double)machine_get()->available_bytes) {
+        return cli_fail("the case needs %.1f GB of memory and %.1f are free", bytes * 1e-9,
+                        (double)machine_get()->available_bytes * 1e-9);
+    }
+    if (!paged_case_make(&c->shape, n_copy, 1, &run->data)) {
+        return cli_fail("not enough memory for a case of %.1f GB", bytes * 1e-9);
+    }
+    const paged_shape *s = &run->data.shape;
+    run->task = (rival_task){.n_seq = s->n_seq, .n_q = s->n_q, .n_head = s->n_head, .d_k = s->d_k, .d_v = s->d_v,
+                             .page_size = s->page_size, .max_page = run->data.max_page, .causal = s->causal,
+                             .f16 = s->dtype == MLA_DTYPE_F16, .scale = DEEPSEEK_V3_SCALE, .q = run->data.q,
+                             .cache = (const uint16_t *)run->data.cache, .page_table = run->data.page_table,
+                             .length = run->data.length};
+    return CLI_OK;
+}
+
+static void drop_plan(bench_run *run)
+{
+    mla_plan_free(run->plan);
+    free(run->workspace);
+    run->plan = NULL;
+    run->workspace = NULL;
+}
+
+static void close_run(bench_run *run)
+{
+    drop_plan(run);
+    paged_case_release(&run->data);
+    free(run->task.o);
+    *run = (bench_run){0};
+}
+
+/* Plans for a pool. */
+static int use_pool(bench_run *run, bench_pool *pool)
+{
+    drop_plan(run);
+    run->pool = pool;
+    mla_problem problem = paged_case_problem(&run->data, 0, run->data.shape.dtype);
+    mla_executor executor = bench_pool_executor(pool);
+    mla_plan_options options = {.backend = MLA_BACKEND_CPU, .executor = &executor};
+    mla_status status = mla_plan_build(&problem, &options, &run->plan);
+    if (status != MLA_STATUS_OK) {
+        return cli_fail_status("planning", status);
+    }
+    mla_plan_describe(run->plan, &run->info);
+    run->workspace = cli_alloc(run->info.workspace_bytes, 1);
+    return run->workspace != NULL ? CLI_OK : cli_fail("not enough memory for a workspace");
+}
+
+/* ---- right or wrong ------------------------------------------------------------------------------------------------------- */
+
+static mla_status run_ours(bench_run *run, int64_t copy, mla_dtype o_dtype)
+{
+    mla_problem problem = paged_case_problem(&run->data, copy, o_dtype);
+    return mla_run(run->plan, &problem, run->workspace, run->info.workspace_bytes, NULL);
+}
+
+/* Our result in fp32, left in data.o. */
+static int compute_ours(bench_run *run, mla_problem *problem)
+{
+    *problem = paged_case_problem(&run->data, 0, MLA_DTYPE_F32);
+    mla_executor executor = bench_pool_executor(run->pool);
+    mla_status status = mla_attention(problem, &(mla_plan_options){.executor = &executor});
+    return status == MLA_STATUS_OK ? CLI_OK : cli_fail_status("the case", status);
+}
+
+/* A sample of heads against the oracle. */
+static int check_ours(const bench_run *run, const mla_problem *problem, bench_result *result)
+{
+    int64_t heads = run->data.shape.n_head, sample = run->data.keys * (double)run->data.shape.n_q > ORACLE_KEYS ? 1 : 2;
+    mla_problem some = paged_case_sample(problem, heads > sample ? heads / sample : 1);
+    verify_truth truth;
+    verify_report report;
+    mla_status status = verify_prepare(&some, &truth);
+    if (status != MLA_STATUS_OK) {
+        return cli_fail_status("the oracle", status);
+    }
+    verify_compare(&truth, &some.o, &some.lse, false, &report);
+    verify_release(&truth);
+    result->correct = report.passed;
+    result->error = report.normwise;
+    if (!report.passed) {
+        snprintf(result->fault, sizeof result->fault, "%s", report.sentence);
+    }
+    usleep(50000); /* the oracle ran on OpenMP, whose threads spin for a while */
+    return CLI_OK;
+}
+
+/* The rival's result against ours in data.o. */
+static void check_rival(bench_run *run, rival *r, bench_rival_result *found, bench_result *result)
+{
+    int64_t n = run->data.shape.n_seq * run->data.shape.n_q * run->data.shape.n_head * run->data.shape.d_v;
+    rival_run(r, run->pool, &run->task);
+    double error = 0, norm = 0;
+    const float *ours = run->data.o;
+    for (int64_t i = 0; i < n; i++) {
+        double difference = (double)run->task.o[i] - (double)ours[i];
+        error += difference * difference;
+        norm += (double)ours[i] * (double)ours[i];
+    }
+    found->difference = sqrt(error / norm);
+    if (!(found->difference <= RIVAL_DIFFERENCE)) {
+        result->correct = false;
+        snprintf(result->fault, sizeof result->fault, "differs from %s by %.2g normwise, more than %.0e", rival_name(r),
+                 found->difference, RIVAL_DIFFERENCE);
+    }
+}
+
+/* ---- sampling -------------------------------------------------------------------------------------------------------------- */
+
+static void call(bench_run *run, rival *r)
+{
+    int64_t copy = run->next_copy;
+    run->next_copy = (copy + 1) % run->data.n_copy;
+    if (r == NULL) {
+        run_ours(run, copy, run->data.shape.dtype);
+    } else {
+        run->task.cache = (const uint16_t *)(run->data.cache + (size_t)copy * run->data.copy_bytes);
+        rival_run(r, run->pool, &run->task);
+    }
+}
+
+/* Seconds per call. */
+static double sample(bench_run *run, rival *r, int64_t repeat)
+{
+    double start = cli_now();
+    for (int64_t i = 0; i < repeat; i++) {
+        call(run, r);
+    }
+    return (cli_now() - start) / (double)repeat;
+}
+
+static int64_t repeats_for(bench_run *run, rival *r)
+{
+    double once = sample(run, r, 1);
+    once = once < 0.1 ? sample(run, r, 1) : once; /* now that everything is warm */
+    int64_t repeat = (int64_t)ceil(SAMPLE_SECONDS / once);
+    return repeat < 1 ? 1 : repeat > 10000 ? 10000 : repeat;
+}
+
+/* The next copy of the cache, read as fast as it goes. */
+static double read_ceiling(bench_run *run)
+{
+    int64_t copy = run->next_copy;
+    run->next_copy = (copy + 1) % run->data.n_copy;
+    return ceiling_read(run->pool, run->data.cache + (size_t)copy * run->data.copy_bytes, run->data.copy_bytes);
+}
+
+/* One thread's peak, on a pool of several. */
+static double single_peak(const bench_run *run)
+{
+    bench_pool *alone = bench_pool_new(1);
+    double peak = alone != NULL ? ceiling_flops(alone, run->settings->isa, CEILING_SECONDS) : 0;
+    bench_pool_free(alone);
+    return peak;
+}
+
+/*
+ * Iterations of: ceiling, contender, ceiling, contender, ..., ceiling, in an order that turns with every iteration. Returns
+ * how many were made; good[i] tells whether the threads had a core each during iteration i.
+ */
+static int32_t take_samples(bench_run *run, contender *who, int32_t n_who, bool reads, bool *good)
+{
+    const bench_settings *settings = run->settings;
+    int32_t n = bench_pool_size(run->pool), n_good = 0, i = 0;
+    double begin = cli_now();
+    for (; i < MAX_SAMPLE && n_good < settings->n_sample; i++) {
+        double elapsed = cli_now() - begin;
+        if (elapsed > settings->budget && (n_good >= 5 || elapsed > 3 * settings->budget) && i >= 3) {
+            break;
+        }
+        double one = n > 1 ? single_peak(run) : 0;
+        double peak = ceiling_flops(run->pool, settings->isa, CEILING_SECONDS), lowest = peak;
+        double read = reads ? read_ceiling(run) : 0;
+        for (int32_t j = 0; j < n_who; j++) {
+            contender *c = &who[(i + j) % n_who];
+            c->seconds[i] = sample(run, c->rival, c->repeat);
+            double read_after = reads ? read_ceiling(run) : 0;
+            double peak_after = ceiling_flops(run->pool, settings->isa, CEILING_SECONDS);
+            c->peak[i] = (peak + peak_after) / 2;
+            c->read[i] = (read + read_after) / 2;
+            lowest = peak_after < lowest ? peak_after : lowest;
+            peak = peak_after;
+            read = read_after;
+        }
+        good[i] = n == 1 || lowest >= HONEST_CORES * n * one;
+        n_good += good[i];
+        if (settings->progress != NULL) {
+            settings->progress((double)n_good / settings->n_sample);
+        }
+    }
+    return i;
+}
+
+/* Quartiles over the iterations that count. */
+static bench_spread spread_of(const double *value, const bool *good, int32_t n)
+{
+    double kept[MAX_SAMPLE];
+    size_t count = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (good[i]) {
+            kept[count++] = value[i];
+        }
+    }
+    return (bench_spread){stopwatch_quantile(kept, count, 0.5), stopwatch_quantile(kept, count, 0.25),
+                          stopwatch_quantile(kept, count, 0.75)};
+}
+
+/* Counts what is good; when nothing is, everything is kept and the result says so. */
+static void settle(bool *good, int32_t n, bench_result *result)
+{
+    int32_t n_good = 0;
+    for (int32_t i = 0; i < n; i++) {
+        n_good += good[i];
+    }
+    result->disturbed = n_good == 0;
+    for (int32_t i = 0; i < n && result->disturbed; i++) {
+        good[i] = true;
+    }
+    result->n_sample = result->disturbed ? n : n_good;
+    result->n_discarded = result->disturbed ? 0 : n - n_good;
+}
+
+static int measure_speed(bench_run *run, bench_result *result)
+{
+    const bench_settings *settings = run->settings;
+    contender who[MAX_CONTENDER];
+    int32_t slot[MAX_CONTENDER] = {0}, n_who = 1;
+    bool good[MAX_SAMPLE];
+    memset(who, 0, sizeof who);
+    for (int32_t i = 0; i < BENCH_MAX_RIVAL && result->what->compare; i++) {
+        rival *r = settings->rival[i];
+        if (r == NULL) {
+            continue;
+        }
+        if (!rival_prepare(r, run->pool, &run->task)) {
+            return cli_fail("not enough memory for %s", rival_name(r));
+        }
+        result->rival[i].block = rival_block(r);
+        check_rival(run, r, &result->rival[i], result);
+        slot[n_who] = i;
+        who[n_who++].rival = r;
+    }
+    for (int32_t i = 0; i < n_who; i++) {
+        who[i].repeat = repeats_for(run, who[i].rival);
+    }
+    int32_t n = take_samples(run, who, n_who, result->what->from_memory, good);
+    settle(good, n, result);
+
+    double value[3][MAX_SAMPLE];
+    for (int32_t i = 0; i < n; i++) {
+        value[0][i] = result->flops / who[0].seconds[i] * 1e-9 / who[0].peak[i];
+        value[1][i] = result->bytes / who[0].seconds[i] * 1e-9 / who[0].read[i];
+    }
+    result->seconds = spread_of(who[0].seconds, good, n);
+    result->peak = spread_of(who[0].peak, good, n);
+    result->of_peak = spread_of(value[0], good, n);
+    if (result->what->from_memory) {
+        result->read = spread_of(who[0].read, good, n);
+        result->of_read = spread_of(value[1], good, n);
+    }
+    for (int32_t j = 1; j < n_who; j++) {
+        bench_rival_result *found = &result->rival[slot[j]];
+        for (int32_t i = 0; i < n; i++) {
+            value[2][i] = who[j].seconds[i] / who[0].seconds[i];
+        }
+        found->measured = true;
+        found->seconds = spread_of(who[j].seconds, good, n);
+        found->ratio = spread_of(value[2], good, n);
+    }
+    return CLI_OK;
+}
+
+/* Alternates between two ways: `base` and `run`. ratio[i] = base / run when `speedup`, else run / base, per call. */
+static void alternate(bench_run *base, bench_run *run, double base_weight, double run_weight, bool speedup,
+                      bench_result *result)
+{
+    const bench_settings *settings = run->settings;
+    double seconds[MAX_SAMPLE], ratio[MAX_SAMPLE];
+    bool good[MAX_SAMPLE];
+    int64_t base_repeat = repeats_for(base, NULL), repeat = repeats_for(run, NULL);
+    double begin = cli_now();
+    int32_t i = 0, n_good = 0, n = bench_pool_size(run->pool);
+    for (; i < MAX_SAMPLE && n_good < settings->n_sample; i++) {
+        double elapsed = cli_now() - begin;
+        if (elapsed > settings->budget && (n_good >= 3 || elapsed > 3 * settings->budget) && i >= 3) {
+            break;
+        }
+        double a, b, one = n > 1 ? single_peak(run) : 0, all = ceiling_flops(run->pool, settings->isa, CEILING_SECONDS);
+        if (i % 2 == 0) {
+            bench_pool_quiet(run->pool); /* nobody may spin beside a sample with fewer threads */
+            a = sample(base, NULL, base_repeat);
+            b = sample(run, NULL, repeat);
+        } else {
+            b = sample(run, NULL, repeat);
+            bench_pool_quiet(run->pool);
+            a = sample(base, NULL, base_repeat);
+        }
+        double after = ceiling_flops(run->pool, settings->isa, CEILING_SECONDS);
+        a /= base_weight;
+        seconds[i] = b;
+        b /= run_weight;
+        ratio[i] = speedup ? a / b : b / a;
+        good[i] = n == 1 || (all < after ? all : after) >= HONEST_CORES * n * one;
+        n_good += good[i];
+        if (settings->progress != NULL) {
+            settings->progress((double)n_good / settings->n_sample);
+        }
+    }
+    settle(good, i, result);
+    result->seconds = spread_of(seconds, good, i);
+    result->ratio = spread_of(ratio, good, i);
+}
+
+static int measure_scaling(bench_run *run, bench_result *result)
+{
+    bench_pool *alone = bench_pool_new(1);
+    bench_run base = *run; /* the same data, another plan */
+    base.plan = NULL;
+    base.workspace = NULL;
+    int code = alone != NULL ? use_pool(&base, alone) : cli_fail("not enough memory");
+    if (code == CLI_OK) {
+        alternate(&base, run, 1, 1, true, result);
+    }
+    drop_plan(&base);
+    bench_pool_free(alone);
+    return code;
+}
+
+static int measure_growth(bench_run *run, bench_result *result)
+{
+    bench_case small = *result->what;
+    small.shape.n_key = 4096;
+    bench_run base;
+    int code = open_run(&small, 1, run->settings, &base);
+    code = code == CLI_OK ? use_pool(&base, run->pool) : code;
+    if (code == CLI_OK) {
+        alternate(&base, run, base.data.keys, run->data.keys, false, result);
+    }
+    close_run(&base);
+    return code;
+}
+
+void bench_case_threads(const bench_case *c, int32_t n_count, int32_t *first, int32_t *last)
+{
+    /* growth: on one thread, because short requests cannot feed many */
+    bool most = c->most_threads_only || c->kind == BENCH_SCALING;
+    *first = most ? n_count - 1 : 0;
+    *last = c->kind == BENCH_GROWTH ? 1 : n_count;
+}
+
+/* One thread count; `checked` is a result of the same case to take the oracle's verdict from, or NULL. */
+static int measure_on(bench_run *run, bench_pool *pool, const bench_result *checked, bench_result *result)
+{
+    mla_problem problem;
+    int code = use_pool(run, pool);
+    code = code == CLI_OK ? compute_ours(run, &problem) : code;
+    if (code != CLI_OK) {
+        return code;
+    }
+    result->workspace_bytes = (int64_t)run->info.workspace_bytes;
+    if (checked != NULL) { /* the bits are the same for any number of threads */
+        result->correct = checked->correct;
+        result->error = checked->error;
+        memcpy(result->fault, checked->fault, sizeof result->fault);
+    } else {
+        code = check_ours(run, &problem, result);
+    }
+    if (code == CLI_OK) {
+        bench_pool_bind(true);
+        code = result->what->kind == BENCH_SPEED     ? measure_speed(run, result)
+               : result->what->kind == BENCH_SCALING ? measure_scaling(run, result)
+                                                     : measure_growth(run, result);
+        bench_pool_bind(false);
+    }
+    return code;
+}
+
+int bench_measure(const bench_case *c, const int32_t *n_thread, int32_t n_count, const bench_settings *settings,
+                  bench_result *result, void (*done)(const bench_result *result))
+{
+    bench_run run;
+    int64_t n_copy = copies_for(c);
+    int code = open_run(c, n_copy, settings, &run);
+    if (code == CLI_OK) {
+        int64_t n = run.data.shape.n_seq * run.data.shape.n_q * run.data.shape.n_head * run.data.shape.d_v;
+        run.task.o = cli_alloc((size_t)n, sizeof *run.task.o);
+        code = run.task.o != NULL ? CLI_OK : cli_fail("not enough memory");
+    }
+    for (int32_t i = 0; code == CLI_OK && i < n_count; i++) {
+        result[i] = (bench_result){.what = c, .n_thread = n_thread[i], .n_copy = n_copy,
+                                   .flops = paged_case_flops(&run.data), .bytes = paged_case_key_bytes(&run.data)};
+        bench_case_name(c, result[i].name, sizeof result[i].name);
+        bench_pool *pool = bench_pool_new(n_thread[i]);
+        code = pool != NULL ? measure_on(&run, pool, i > 0 ? &result[0] : NULL, &result[i])
+                            : cli_fail("cannot start %d threads", (int)n_thread[i]);
+        drop_plan(&run);
+        bench_pool_free(pool);
+        if (code == CLI_OK) {
+            done(&result[i]);
+        }
+    }
+    close_run(&run);
+    return code;
+}

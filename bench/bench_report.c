@@ -1,0 +1,223 @@
+/*
+ * bench_report.c - the table and the JSON file; see bench.h.
+ */
+#define _GNU_SOURCE
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include <cjson/cJSON.h>
+
+#include "bench.h"
+#include "ceiling.h"
+#include "cli.h"
+#include "machine.h"
+#include "terminal.h"
+
+/* ---- table -------------------------------------------------------------------------------------------------------------- */
+
+static void print_spread(const bench_spread *s, double unit, int digits)
+{
+    char text[48];
+    snprintf(text, sizeof text, "%.*f (%.*f-%.*f)", digits, s->median * unit, digits, s->low * unit, digits,
+             s->high * unit);
+    printf("  %-17s", text);
+}
+
+static void print_nothing(void)
+{
+    printf("  %-17s", "-");
+}
+
+void bench_print_header(bench_kind kind, const bench_settings *settings)
+{
+    printf("\n%s", style(STYLE_FAINT));
+    switch (kind) {
+    case BENCH_SPEED:
+        printf("%-30s %3s %10s %8s  %-17s  %-17s", "shape", "thr", "time", "GFLOP/s", "% of FMA peak", "% of read peak");
+        for (int32_t i = 0; i < BENCH_MAX_RIVAL; i++) {
+            if (settings->rival[i] != NULL) {
+                char title[32];
+                snprintf(title, sizeof title, "x %s", rival_name(settings->rival[i]));
+                printf("  %-17s", title);
+            }
+        }
+        printf("  %s", "error");
+        break;
+    case BENCH_SCALING: printf("%-30s %3s %10s %8s  %-17s  %s", "shape", "thr", "time", "GFLOP/s", "x one thread", "error"); break;
+    case BENCH_GROWTH:
+        printf("%-30s %3s %10s %8s  %-17s  %s", "shape", "thr", "time", "GFLOP/s", "per key, 4k = 1", "error");
+        break;
+    }
+    printf("%s\n", style(STYLE_PLAIN));
+}
+
+void bench_print_row(const bench_result *r)
+{
+    char time_text[32];
+    printf("%-30s %3d %10s %8.1f", r->name, (int)r->n_thread, text_seconds(r->seconds.median, time_text),
+           r->flops / r->seconds.median * 1e-9);
+    if (r->what->kind != BENCH_SPEED) {
+        print_spread(&r->ratio, 1, 2);
+    } else {
+        print_spread(&r->of_peak, 100, 0);
+        if (r->what->from_memory) {
+            print_spread(&r->of_read, 100, 0);
+        } else {
+            print_nothing();
+        }
+        bool any = r->rival[0].measured || r->rival[1].measured;
+        for (int32_t i = 0; i < BENCH_MAX_RIVAL; i++) {
+            if (r->rival[i].measured) {
+                print_spread(&r->rival[i].ratio, 1, 2);
+            } else if (any) {
+                print_nothing();
+            }
+        }
+    }
+    printf("  %s%.1e%s%s%s\n", style(r->correct ? STYLE_PLAIN : STYLE_BAD), r->error, r->correct ? "" : " WRONG",
+           style(STYLE_PLAIN), r->disturbed ? "  (threads shared cores)" : "");
+    if (!r->correct) {
+        printf("    %s\n", r->fault);
+    }
+    fflush(stdout);
+}
+
+/* ---- JSON --------------------------------------------------------------------------------------------------------------- */
+
+static void add_spread(cJSON *parent, const char *name, const bench_spread *s)
+{
+    cJSON *item = cJSON_AddObjectToObject(parent, name);
+    cJSON_AddNumberToObject(item, "median", s->median);
+    cJSON_AddNumberToObject(item, "low", s->low);
+    cJSON_AddNumberToObject(item, "high", s->high);
+}
+
+static cJSON *build_shape(const bench_case *c)
+{
+    const paged_shape *s = &c->shape;
+    cJSON *item = cJSON_CreateObject();
+    cJSON_AddNumberToObject(item, "requests", (double)s->n_seq);
+    cJSON_AddNumberToObject(item, "query_tokens", (double)s->n_q);
+    cJSON_AddNumberToObject(item, "heads", (double)s->n_head);
+    cJSON_AddNumberToObject(item, "d_k", (double)s->d_k);
+    cJSON_AddNumberToObject(item, "d_v", (double)s->d_v);
+    cJSON_AddNumberToObject(item, "page_size", (double)s->page_size);
+    cJSON_AddNumberToObject(item, "keys", (double)s->n_key);
+    cJSON_AddBoolToObject(item, "ragged", s->ragged);
+    cJSON_AddBoolToObject(item, "causal", s->causal);
+    cJSON_AddStringToObject(item, "dtype", mla_dtype_name(s->dtype));
+    return item;
+}
+
+static cJSON *build_result(const bench_result *r, const bench_settings *settings)
+{
+    static const char *const kinds[] = {"speed", "scaling", "growth"};
+    cJSON *item = cJSON_CreateObject();
+    cJSON_AddStringToObject(item, "name", r->name);
+    cJSON_AddStringToObject(item, "kind", kinds[r->what->kind]);
+    cJSON_AddItemToObject(item, "shape", build_shape(r->what));
+    cJSON_AddBoolToObject(item, "from_memory", r->what->from_memory);
+    cJSON_AddNumberToObject(item, "cache_copies", (double)r->n_copy);
+    cJSON_AddNumberToObject(item, "threads", r->n_thread);
+    cJSON_AddNumberToObject(item, "flops", r->flops);
+    cJSON_AddNumberToObject(item, "key_bytes", r->bytes);
+    cJSON_AddNumberToObject(item, "workspace_bytes", (double)r->workspace_bytes);
+    cJSON_AddNumberToObject(item, "samples", r->n_sample);
+    cJSON_AddNumberToObject(item, "discarded", r->n_discarded);
+    cJSON_AddBoolToObject(item, "disturbed", r->disturbed);
+    cJSON_AddBoolToObject(item, "correct", r->correct);
+    if (!r->correct) {
+        cJSON_AddStringToObject(item, "fault", r->fault);
+    }
+    cJSON_AddNumberToObject(item, "error_normwise", r->error);
+    add_spread(item, "seconds", &r->seconds);
+    cJSON_AddNumberToObject(item, "gflops", r->flops / r->seconds.median * 1e-9);
+    if (r->what->kind == BENCH_SCALING) {
+        add_spread(item, "times_one_thread", &r->ratio);
+    } else if (r->what->kind == BENCH_GROWTH) {
+        add_spread(item, "time_per_key_against_4096", &r->ratio);
+    } else {
+        add_spread(item, "of_fma_peak", &r->of_peak);
+        add_spread(item, "fma_peak_gflops", &r->peak);
+        if (r->what->from_memory) {
+            add_spread(item, "of_read_bandwidth", &r->of_read);
+            add_spread(item, "read_gb_per_s", &r->read);
+        }
+        cJSON *rivals = cJSON_AddArrayToObject(item, "rivals");
+        for (int32_t i = 0; i < BENCH_MAX_RIVAL; i++) {
+            const bench_rival_result *found = &r->rival[i];
+            if (found->measured) {
+                cJSON *entry = cJSON_CreateObject();
+                cJSON_AddStringToObject(entry, "name", rival_name(settings->rival[i]));
+                cJSON_AddNumberToObject(entry, "block_keys", (double)found->block);
+                add_spread(entry, "seconds", &found->seconds);
+                add_spread(entry, "times_ours", &found->ratio);
+                cJSON_AddNumberToObject(entry, "difference_normwise", found->difference);
+                cJSON_AddItemToArray(rivals, entry);
+            }
+        }
+    }
+    return item;
+}
+
+static cJSON *build_root(const char *command, const bench_settings *settings)
+{
+    const machine *m = machine_get();
+    char date[32];
+    time_t now = time(NULL);
+    struct tm utc;
+    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    cJSON *root = cJSON_CreateObject();
+    cJSON_AddStringToObject(root, "tool", "mla bench");
+    cJSON_AddStringToObject(root, "version", mla_version());
+    cJSON_AddStringToObject(root, "date", date);
+    cJSON_AddStringToObject(root, "command", command);
+    cJSON_AddStringToObject(root, "isa", settings->isa);
+    cJSON_AddStringToObject(root, "fma_peak_of", ceiling_name(settings->isa));
+    cJSON *hardware = cJSON_AddObjectToObject(root, "hardware");
+    cJSON_AddStringToObject(hardware, "cpu", m->cpu);
+    cJSON_AddStringToObject(hardware, "features", m->features);
+    cJSON_AddNumberToObject(hardware, "cpus", m->n_cpu);
+    cJSON_AddNumberToObject(hardware, "l1d_bytes", (double)m->l1d_bytes);
+    cJSON_AddNumberToObject(hardware, "l2_bytes", (double)m->l2_bytes);
+    cJSON_AddNumberToObject(hardware, "l3_bytes", (double)m->l3_bytes);
+    cJSON_AddNumberToObject(hardware, "memory_bytes", (double)m->memory_bytes);
+    cJSON_AddStringToObject(hardware, "system", m->system);
+    cJSON *libraries = cJSON_AddObjectToObject(root, "rivals");
+    for (int32_t i = 0; i < BENCH_MAX_RIVAL; i++) {
+        if (settings->rival[i] != NULL) {
+            cJSON_AddStringToObject(libraries, rival_name(settings->rival[i]), rival_detail(settings->rival[i]));
+        }
+    }
+    return root;
+}
+
+bool bench_write_json(const char *path, const char *command, const bench_settings *settings, const bench_result *result,
+                      int32_t n_result, char *error, size_t error_size)
+{
+    cJSON *root = build_root(command, settings);
+    cJSON *list = cJSON_AddArrayToObject(root, "results");
+    for (int32_t i = 0; i < n_result; i++) {
+        cJSON_AddItemToArray(list, build_result(&result[i], settings));
+    }
+    char *text = cJSON_Print(root);
+    cJSON_Delete(root);
+    if (text == NULL) {
+        snprintf(error, error_size, "not enough memory");
+        return false;
+    }
+    FILE *stream = fopen(path, "w");
+    bool good = stream != NULL && fputs(text, stream) >= 0 && fputc('\n', stream) != EOF;
+    if (stream != NULL && fclose(stream) != 0) {
+        good = false;
+    }
+    if (!good) {
+        snprintf(error, error_size, "cannot write it: %s", strerror(errno));
+    }
+    cJSON_free(text);
+    return good;
+}

@@ -1,0 +1,184 @@
+/*
+ * cli_support.c - messages, option parsing and the other small things of cli.h.
+ */
+#define _GNU_SOURCE
+
+#include "cli.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "terminal.h"
+
+const cli_command *cli_current;
+
+int cli_fail(const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    make_printable(text);
+    progress_clear();
+    fflush(stdout);
+    fprintf(stderr, "mla%s%s: %s\n", cli_current != NULL ? " " : "", cli_current != NULL ? cli_current->name : "", text);
+    return CLI_USAGE;
+}
+
+int cli_fail_status(const char *doing, mla_status status)
+{
+    const char *sentence = mla_last_error();
+    return cli_fail("%s: %s (%s)", doing, sentence[0] != '\0' ? sentence : "no sentence given", mla_status_name(status));
+}
+
+void *cli_alloc(size_t count, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX - 64) {
+        return NULL;
+    }
+    bytes = (bytes + 64) / 64 * 64; /* at least one line, so that NULL always means failure */
+    void *memory = aligned_alloc(64, bytes);
+    if (memory != NULL) {
+        memset(memory, 0, bytes);
+    }
+    return memory;
+}
+
+double cli_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+int cli_next_option(int argc, char **argv, const char *letters, const struct option *options)
+{
+    opterr = 0;
+    int c = getopt_long(argc, argv, letters, options, NULL);
+    if (c == 'h') {
+        fputs(cli_current->help, stdout);
+    } else if (c == ':' || c == '?') {
+        const char *word = argv[optind - 1];
+        char letter[3] = {'-', (char)optopt, '\0'};
+        bool is_long = strncmp(word, "--", 2) == 0;
+        const char *fault = c == ':'                   ? "needs a value"
+                            : is_long && optopt != 0 ? "takes no value"
+                                                       : "is not known";
+        cli_fail("option '%s' %s; see 'mla %s --help'", is_long ? word : letter, fault, cli_current->name);
+        c = '?';
+    }
+    return c;
+}
+
+bool cli_parse_int(const char *option, const char *text, int64_t low, int64_t high, int64_t *value)
+{
+    char *end;
+    errno = 0;
+    long long parsed = strtoll(text, &end, 10);
+    if (end == text || *end != '\0' || errno == ERANGE || parsed < low || parsed > high) {
+        if (high == INT64_MAX || high == INT32_MAX) {
+            cli_fail("%s = '%s' must be a whole number, at least %" PRId64, option, text, low);
+        } else {
+            cli_fail("%s = '%s' must be a whole number from %" PRId64 " to %" PRId64, option, text, low, high);
+        }
+        return false;
+    }
+    *value = parsed;
+    return true;
+}
+
+bool cli_parse_u64(const char *option, const char *text, uint64_t *value)
+{
+    char *end;
+    errno = 0;
+    unsigned long long parsed = strtoull(text, &end, 0);
+    if (end == text || *end != '\0' || errno == ERANGE || strchr(text, '-') != NULL) {
+        cli_fail("%s = '%s' must be a whole number from 0 to 2^64 - 1", option, text);
+        return false;
+    }
+    *value = parsed;
+    return true;
+}
+
+bool cli_parse_double(const char *option, const char *text, double low, double high, double *value)
+{
+    char *end;
+    double parsed = strtod(text, &end);
+    if (end == text || *end != '\0' || !(parsed >= low && parsed <= high)) {
+        cli_fail("%s = '%s' must be a number from %g to %g", option, text, low, high);
+        return false;
+    }
+    *value = parsed;
+    return true;
+}
+
+bool cli_parse_int_list(const char *option, const char *text, int64_t low, int64_t high, int64_t *value, size_t capacity,
+                        size_t *count)
+{
+    *count = 0;
+    for (const char *at = text;;) {
+        char *end;
+        errno = 0;
+        long long parsed = strtoll(at, &end, 10);
+        if (end == at || (*end != ',' && *end != '\0') || errno == ERANGE || parsed < low || parsed > high) {
+            cli_fail("%s = '%s' must be whole numbers from %" PRId64 " to %" PRId64 ", separated by commas", option, text,
+                     low, high);
+            return false;
+        }
+        if (*count == capacity) {
+            cli_fail("%s = '%s' must not have more than %zu numbers", option, text, capacity);
+            return false;
+        }
+        value[(*count)++] = parsed;
+        if (*end == '\0') {
+            return true;
+        }
+        at = end + 1;
+    }
+}
+
+bool cli_parse_backend(const char *text, mla_backend *backend)
+{
+    static const struct {
+        const char *name;
+        mla_backend backend;
+    } known[] = {{"auto", MLA_BACKEND_AUTO}, {"cpu", MLA_BACKEND_CPU}, {"ref", MLA_BACKEND_REF}};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (strcmp(text, known[i].name) == 0) {
+            *backend = known[i].backend;
+            return true;
+        }
+    }
+    cli_fail("--backend = '%s' must be auto, cpu or ref", text);
+    return false;
+}
+
+bool cli_apply_isa(const char *text)
+{
+    mla_status status = mla_set_isa(text);
+    if (status != MLA_STATUS_OK) {
+        cli_fail_status(text != NULL ? "--isa" : "environment", status);
+        return false;
+    }
+    return true;
+}
+
+const char *cli_selected_isa(void)
+{
+    mla_isa_info info[32];
+    size_t count = mla_isa_list(info, 32);
+    const char *name = "";
+    for (size_t i = 0; i < count && i < 32; i++) {
+        if (info[i].selected) {
+            name = info[i].name;
+        }
+    }
+    return name;
+}

@@ -1,0 +1,263 @@
+/*
+ * cmd_bench.c - mla bench: speed beside the machine's limits and beside rivals.
+ */
+#define _GNU_SOURCE
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+#include "ceiling.h"
+#include "cli.h"
+#include "machine.h"
+#include "terminal.h"
+
+static const char help[] =
+    "Usage: mla bench [options]\n"
+    "\n"
+    "Measures decode steps of production shapes. Every sample stands between two measurements of what this machine can\n"
+    "do at that moment on the same threads: independent multiply-adds in registers (FMA peak) and, where keys come from\n"
+    "memory, reading the same cache front to back (read peak). Percentages and ratios are formed from neighbours, and\n"
+    "their median is shown with the quartiles in brackets. Each shape's fp32 result is verified first; 'error' is its\n"
+    "norm-wise distance from the oracle (fp64). A wrong result gives exit status 1; slowness does not.\n"
+    "\n"
+    "FLOPs are counted as 2 * heads * (d_k + d_v) per visible query-key pair, bytes as unique key rows.\n"
+    "In names: b requests, h heads, q query tokens, s keys (~: about, ragged), d_k/d_v, dtype, dram: keys from memory.\n"
+    "\n"
+    "Options:\n"
+    "      --compare         also time the best composition of BLAS calls, through OpenBLAS and oneDNN where installed;\n"
+    "                        shown is their time divided by ours\n"
+    "      --rival-isa WHICH limit the BLAS to the instruction set level of our kernels ('ours'), or let it choose\n"
+    "                        ('native') (default: ours)\n"
+    "  -t, --threads LIST    thread counts, for instance 1,2,8 (default: 1 and all CPUs)\n"
+    "  -f, --filter TEXT     only shapes whose name contains TEXT, for instance 'h16' or 's65536'\n"
+    "  -q, --quick           a few shapes, fewer samples: half a minute\n"
+    "      --samples N       samples wanted per measurement (default: 15; quick: 7)\n"
+    "      --json FILE       write everything as JSON too\n"
+    "      --isa NAME        highest instruction set level, as listed by 'mla info' (default: the best usable)\n"
+    "      --list            print the names of the shapes and stop\n"
+    "  -h, --help            show this help\n"
+    "\n"
+    "Examples:\n"
+    "  mla bench --quick\n"
+    "  mla bench --compare --json bench.json\n"
+    "  mla bench --filter 'h128 s4096' --threads 1 --compare\n";
+
+#define MAX_THREAD_COUNT 16
+
+static struct {
+    int32_t n_step, step; /* measurements in all, finished ones */
+    char name[96];
+} so_far;
+
+static void show_progress(double fraction)
+{
+    progress(((double)so_far.step + fraction) / so_far.n_step, "%s", so_far.name);
+}
+
+static void show_result(const bench_result *result)
+{
+    progress_clear();
+    bench_print_row(result);
+    so_far.step++;
+    show_progress(0);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static bool is_selected(const bench_case *c, bool quick, const char *filter)
+{
+    char name[96];
+    bench_case_name(c, name, sizeof name);
+    return (!quick || c->quick) && (filter == NULL || strstr(name, filter) != NULL);
+}
+
+static void open_rivals(bench_settings *settings, bool native)
+{
+    static const rival_blas blas[BENCH_MAX_RIVAL] = {RIVAL_OPENBLAS, RIVAL_ONEDNN};
+    for (int32_t i = 0; i < BENCH_MAX_RIVAL; i++) {
+        char why[160];
+        settings->rival[i] = rival_open(blas[i], native ? NULL : settings->isa, why, sizeof why);
+        if (settings->rival[i] != NULL) {
+            print_fact("rival", "%s %s (%s), one single-threaded copy per thread", rival_name(settings->rival[i]),
+                       rival_detail(settings->rival[i]), native ? "its own choice" : "limited to our level");
+        } else {
+            print_fact("rival", "%s", why);
+        }
+    }
+}
+
+static int run_grid(const bench_settings *settings, const int32_t *threads, int32_t n_count, bool quick, const char *filter,
+                    bench_result *result, int32_t *n_result)
+{
+    int kind = -1;
+    for (int32_t i = 0; i < bench_grid_size; i++) {
+        int32_t first, last;
+        bench_case_threads(&bench_grid[i], n_count, &first, &last);
+        so_far.n_step += is_selected(&bench_grid[i], quick, filter) ? last - first : 0;
+    }
+    for (int32_t i = 0; i < bench_grid_size; i++) {
+        const bench_case *c = &bench_grid[i];
+        int32_t first, last;
+        bench_case_threads(c, n_count, &first, &last);
+        if (!is_selected(c, quick, filter) || (c->kind == BENCH_SCALING && threads[last - 1] == 1)) {
+            continue;
+        }
+        if ((int)c->kind != kind) {
+            progress_clear();
+            bench_print_header(c->kind, settings);
+            kind = (int)c->kind;
+        }
+        bench_case_name(c, so_far.name, sizeof so_far.name);
+        show_progress(0);
+        int code = bench_measure(c, threads + first, last - first, settings, result + *n_result, show_result);
+        if (code != CLI_OK) {
+            return code;
+        }
+        *n_result += last - first;
+    }
+    progress_clear();
+    return CLI_OK;
+}
+
+/* The command line in one string, for the JSON file. */
+static char *join_command(int argc, char **argv)
+{
+    size_t length = sizeof "mla";
+    for (int i = 0; i < argc; i++) {
+        length += strlen(argv[i]) + 1;
+    }
+    char *text = cli_alloc(length, 1);
+    if (text != NULL) {
+        strcpy(text, "mla");
+        for (int i = 0; i < argc; i++) {
+            strcat(strcat(text, " "), argv[i]);
+        }
+    }
+    return text;
+}
+
+static int list_names(bool quick, const char *filter)
+{
+    for (int32_t i = 0; i < bench_grid_size; i++) {
+        if (is_selected(&bench_grid[i], quick, filter)) {
+            static const char *const kinds[] = {"speed", "scaling", "growth"};
+            char name[96];
+            bench_case_name(&bench_grid[i], name, sizeof name);
+            printf("%-8s %s\n", kinds[bench_grid[i].kind], name);
+        }
+    }
+    return CLI_OK;
+}
+
+static void print_machine(const bench_settings *settings)
+{
+    const machine *m = machine_get();
+    char text[32];
+    printf("%slibmla %s%s, %s kernels\n\n", style(STYLE_STRONG), mla_version(), style(STYLE_PLAIN), settings->isa);
+    print_fact("cpu", "%s, L3 %s", m->cpu, text_bytes((double)m->l3_bytes, text));
+    print_fact("ceiling", "%s of the level '%s'; reading with the widest loads of that kind", ceiling_name(settings->isa),
+               settings->isa);
+}
+
+static int run(int argc, char **argv)
+{
+    enum { OPT_COMPARE = 256, OPT_RIVAL_ISA, OPT_SAMPLES, OPT_JSON, OPT_ISA, OPT_LIST };
+    static const struct option options[] = {{"compare", no_argument, NULL, OPT_COMPARE},
+                                            {"rival-isa", required_argument, NULL, OPT_RIVAL_ISA},
+                                            {"threads", required_argument, NULL, 't'},
+                                            {"filter", required_argument, NULL, 'f'},
+                                            {"quick", no_argument, NULL, 'q'},
+                                            {"samples", required_argument, NULL, OPT_SAMPLES},
+                                            {"json", required_argument, NULL, OPT_JSON},
+                                            {"isa", required_argument, NULL, OPT_ISA},
+                                            {"list", no_argument, NULL, OPT_LIST},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    bool compare = false, native = false, quick = false, list = false;
+    const char *filter = NULL, *json = NULL, *isa = NULL;
+    int64_t wanted[MAX_THREAD_COUNT] = {1, machine_get()->n_cpu}, samples = 0;
+    size_t n_wanted = wanted[1] > 1 ? 2 : 1;
+    char *command = join_command(argc, argv);
+    if (command == NULL) {
+        return cli_fail("not enough memory");
+    }
+    int code = CLI_OK;
+    for (int c; code == CLI_OK && (c = cli_next_option(argc, argv, ":ht:f:q", options)) != -1;) {
+        bool good = true;
+        switch (c) {
+        case OPT_COMPARE: compare = true; break;
+        case OPT_RIVAL_ISA:
+            native = strcmp(optarg, "native") == 0;
+            good = native || strcmp(optarg, "ours") == 0;
+            if (!good) {
+                cli_fail("--rival-isa = '%s' must be ours or native", optarg);
+            }
+            break;
+        case 't': good = cli_parse_int_list("--threads", optarg, 1, 4096, wanted, MAX_THREAD_COUNT, &n_wanted); break;
+        case 'f': filter = optarg; break;
+        case 'q': quick = true; break;
+        case OPT_SAMPLES: good = cli_parse_int("--samples", optarg, 3, 64, &samples); break;
+        case OPT_JSON: json = optarg; break;
+        case OPT_ISA: isa = optarg; break;
+        case OPT_LIST: list = true; break;
+        case 'h': free(command); return CLI_OK;
+        default: good = false; break;
+        }
+        code = good ? CLI_OK : CLI_USAGE;
+    }
+    if (code == CLI_OK && optind != argc) {
+        code = cli_fail("'%s' is one argument too many; see 'mla bench --help'", argv[optind]);
+    }
+    if (code != CLI_OK || list) {
+        free(command);
+        return code == CLI_OK ? list_names(quick, filter) : code;
+    }
+
+    bench_settings settings = {.n_sample = samples > 0 ? (int32_t)samples : quick ? 7 : 15, .budget = quick ? 1.5 : 6,
+                               .progress = show_progress};
+    qsort(wanted, n_wanted, sizeof *wanted, by_number);
+    int32_t threads[MAX_THREAD_COUNT], n_count = 0, n_result = 0;
+    for (size_t i = 0; i < n_wanted; i++) {
+        if (n_count == 0 || threads[n_count - 1] != wanted[i]) {
+            threads[n_count++] = (int32_t)wanted[i];
+        }
+    }
+    bench_result *result = cli_alloc((size_t)(bench_grid_size * n_count), sizeof *result);
+    code = result != NULL ? CLI_OK : cli_fail("not enough memory");
+    code = code == CLI_OK && !cli_apply_isa(isa) ? CLI_USAGE : code;
+    if (code == CLI_OK) {
+        settings.isa = cli_selected_isa();
+        print_machine(&settings);
+        if (compare) {
+            open_rivals(&settings, native);
+        }
+        code = run_grid(&settings, threads, n_count, quick, filter, result, &n_result);
+    }
+    if (code == CLI_OK && n_result == 0) {
+        code = cli_fail("no shape's name contains '%s'; see 'mla bench --list'", filter != NULL ? filter : "");
+    }
+    if (code == CLI_OK && json != NULL) {
+        char error[160];
+        if (!bench_write_json(json, command, &settings, result, n_result, error, sizeof error)) {
+            code = cli_fail("%s: %s", json, error);
+        }
+    }
+    for (int32_t i = 0; i < n_result && code == CLI_OK; i++) {
+        code = result[i].correct ? CLI_OK : CLI_FAILED;
+    }
+    for (int32_t i = 0; i < BENCH_MAX_RIVAL; i++) {
+        rival_close(settings.rival[i]);
+    }
+    free(result);
+    free(command);
+    return code;
+}
+
+const cli_command cli_bench = {"bench", "speed beside this machine's limits, and beside BLAS with --compare", help, run};

@@ -1,0 +1,218 @@
+/*
+ * cmd_info.c - mla info: what this machine and this build can do.
+ */
+#define _GNU_SOURCE
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cjson/cJSON.h>
+
+#include "cli.h"
+#include "machine.h"
+#include "terminal.h"
+
+static const char help[] =
+    "Usage: mla info [--json]\n"
+    "\n"
+    "Shows the version, the CPU and what it offers, the instruction set levels that are compiled in, usable and in use,\n"
+    "the kernels chosen, threads, GPUs, and the environment variables in effect.\n"
+    "\n"
+    "Options:\n"
+    "      --json   print one JSON object instead of text\n"
+    "  -h, --help   show this help\n"
+    "\n"
+    "Examples:\n"
+    "  mla info\n"
+    "  MLA_ISA=scalar mla info\n"
+    "  mla info --json | jq .isa\n";
+
+#define MAX_ISA 32
+#define MAX_KERNEL 512
+
+static const char no_gpu[] = "none: this build has no CUDA backend";
+
+static const char *const variables[] = {"MLA_ISA", "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "OMP_WAIT_POLICY",
+                                        "GOMP_CPU_AFFINITY"};
+
+#define N_VARIABLE (sizeof variables / sizeof variables[0])
+
+typedef struct facts {
+    const machine *machine;
+    mla_isa_info isa[MAX_ISA];
+    size_t n_isa;
+    mla_kernel_info kernel[MAX_KERNEL];
+    size_t n_kernel;
+    int32_t n_thread; /* that a call without options uses */
+} facts;
+
+#define MANY 1024
+
+/* How many threads the library takes when nobody tells it: ask a plan with work for many. */
+static int32_t default_threads(void)
+{
+    static uint16_t row[MANY];
+    static float out[MANY];
+    static int32_t length[MANY];
+    mla_problem p;
+    mla_problem_init(&p);
+    p.q = mla_tensor_make(row, MLA_DTYPE_BF16, 3, (int64_t[]){MANY, 1, 1});
+    p.segment[0].k = mla_tensor_make(row, MLA_DTYPE_BF16, 4, (int64_t[]){MANY, 1, 1, 1});
+    p.segment[0].length = mla_tensor_make(length, MLA_DTYPE_I32, 1, (int64_t[]){MANY});
+    p.d_v = 1;
+    p.softmax_scale = 1;
+    p.o = mla_tensor_make(out, MLA_DTYPE_F32, 3, (int64_t[]){MANY, 1, 1});
+    mla_plan *plan;
+    mla_plan_info info = {0};
+    for (int i = 0; i < MANY; i++) {
+        length[i] = 1;
+    }
+    if (mla_plan_build(&p, NULL, &plan) == MLA_STATUS_OK) {
+        mla_plan_describe(plan, &info);
+        mla_plan_free(plan);
+    }
+    return info.n_worker;
+}
+
+static void gather(facts *f)
+{
+    *f = (facts){.machine = machine_get()};
+    f->n_isa = mla_isa_list(f->isa, MAX_ISA);
+    f->n_isa = f->n_isa < MAX_ISA ? f->n_isa : MAX_ISA;
+    f->n_kernel = mla_kernel_list(f->kernel, MAX_KERNEL);
+    f->n_kernel = f->n_kernel < MAX_KERNEL ? f->n_kernel : MAX_KERNEL;
+    f->n_thread = default_threads();
+}
+
+static const char *isa_state(const mla_isa_info *isa)
+{
+    return isa->selected ? "in use" : isa->usable ? "usable" : "this CPU cannot run it";
+}
+
+static void print_text(const facts *f)
+{
+    const machine *m = f->machine;
+    char text[4][32];
+    printf("%slibmla %s%s\n\n", style(STYLE_STRONG), mla_version(), style(STYLE_PLAIN));
+    print_fact("cpu", "%s", m->cpu);
+    print_fact("features", "%s", m->features[0] != '\0' ? m->features : "unknown");
+    print_fact("caches", "L1d %s, L2 %s, L3 %s", text_bytes((double)m->l1d_bytes, text[0]),
+               text_bytes((double)m->l2_bytes, text[1]), text_bytes((double)m->l3_bytes, text[2]));
+    print_fact("memory", "%s, %s free", text_bytes((double)m->memory_bytes, text[0]),
+               text_bytes((double)m->available_bytes, text[1]));
+    print_fact("system", "%s", m->system);
+    print_fact("threads", "%d for a call that does not say (the process may use %d CPU%s)", (int)f->n_thread,
+               (int)m->n_cpu, m->n_cpu == 1 ? "" : "s");
+    print_fact("gpus", "%s", no_gpu);
+    printf("\n");
+    for (size_t i = 0; i < f->n_isa; i++) {
+        print_fact(i == 0 ? "levels" : "", "%-12s %s", f->isa[i].name, isa_state(&f->isa[i]));
+    }
+    printf("\n");
+    const char *kind = "";
+    bool first = true;
+    for (size_t i = 0; i < f->n_kernel; i++) {
+        if (f->kernel[i].selected) {
+            print_fact(first ? "kernels" : "", "%-12s %s", strcmp(kind, f->kernel[i].kind) != 0 ? f->kernel[i].kind : "",
+                       f->kernel[i].name);
+            kind = f->kernel[i].kind;
+            first = false;
+        }
+    }
+    printf("\n");
+    first = true;
+    for (size_t i = 0; i < N_VARIABLE; i++) {
+        const char *value = getenv(variables[i]);
+        if (value != NULL) {
+            print_fact(first ? "environment" : "", "%s=%s", variables[i], value);
+            first = false;
+        }
+    }
+    if (first) {
+        print_fact("environment", "nothing set (MLA_ISA and OMP_NUM_THREADS are looked at)");
+    }
+}
+
+static cJSON *build_json(const facts *f)
+{
+    const machine *m = f->machine;
+    cJSON *root = cJSON_CreateObject();
+    cJSON_AddStringToObject(root, "version", mla_version());
+    cJSON *cpu = cJSON_AddObjectToObject(root, "machine");
+    cJSON_AddStringToObject(cpu, "cpu", m->cpu);
+    cJSON_AddStringToObject(cpu, "features", m->features);
+    cJSON_AddNumberToObject(cpu, "cpus", m->n_cpu);
+    cJSON_AddNumberToObject(cpu, "l1d_bytes", (double)m->l1d_bytes);
+    cJSON_AddNumberToObject(cpu, "l2_bytes", (double)m->l2_bytes);
+    cJSON_AddNumberToObject(cpu, "l3_bytes", (double)m->l3_bytes);
+    cJSON_AddNumberToObject(cpu, "memory_bytes", (double)m->memory_bytes);
+    cJSON_AddStringToObject(cpu, "system", m->system);
+    cJSON_AddNumberToObject(root, "threads", f->n_thread);
+    cJSON *isa = cJSON_AddArrayToObject(root, "isa");
+    for (size_t i = 0; i < f->n_isa; i++) {
+        cJSON *item = cJSON_CreateObject();
+        cJSON_AddStringToObject(item, "name", f->isa[i].name);
+        cJSON_AddBoolToObject(item, "usable", f->isa[i].usable);
+        cJSON_AddBoolToObject(item, "selected", f->isa[i].selected);
+        cJSON_AddItemToArray(isa, item);
+    }
+    cJSON *kernels = cJSON_AddArrayToObject(root, "kernels");
+    for (size_t i = 0; i < f->n_kernel; i++) {
+        cJSON *item = cJSON_CreateObject();
+        cJSON_AddStringToObject(item, "name", f->kernel[i].name);
+        cJSON_AddStringToObject(item, "kind", f->kernel[i].kind);
+        cJSON_AddStringToObject(item, "isa", f->kernel[i].isa);
+        cJSON_AddBoolToObject(item, "selected", f->kernel[i].selected);
+        cJSON_AddItemToArray(kernels, item);
+    }
+    cJSON_AddItemToObject(root, "gpus", cJSON_CreateArray());
+    cJSON_AddStringToObject(root, "gpus_note", no_gpu);
+    cJSON *environment = cJSON_AddObjectToObject(root, "environment");
+    for (size_t i = 0; i < N_VARIABLE; i++) {
+        const char *value = getenv(variables[i]);
+        if (value != NULL) {
+            cJSON_AddStringToObject(environment, variables[i], value);
+        }
+    }
+    return root;
+}
+
+static int run(int argc, char **argv)
+{
+    enum { OPT_JSON = 256 };
+    static const struct option options[] = {
+        {"json", no_argument, NULL, OPT_JSON}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+    bool json = false;
+    for (int c; (c = cli_next_option(argc, argv, ":h", options)) != -1;) {
+        switch (c) {
+        case OPT_JSON: json = true; break;
+        case 'h': return CLI_OK;
+        default: return CLI_USAGE;
+        }
+    }
+    if (optind != argc) {
+        return cli_fail("'%s' is one argument too many; see 'mla info --help'", argv[optind]);
+    }
+    if (!cli_apply_isa(NULL)) {
+        return CLI_USAGE;
+    }
+    static facts f;
+    gather(&f);
+    if (!json) {
+        print_text(&f);
+        return CLI_OK;
+    }
+    cJSON *root = build_json(&f);
+    char *text = cJSON_Print(root);
+    cJSON_Delete(root);
+    if (text == NULL) {
+        return cli_fail("not enough memory");
+    }
+    puts(text);
+    cJSON_free(text);
+    return CLI_OK;
+}
+
+const cli_command cli_info = {"info", "show what this machine and this build can do", help, run};

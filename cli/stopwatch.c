@@ -1,0 +1,59 @@
+/*
+ * stopwatch.c - see stopwatch.h.
+ */
+#define _GNU_SOURCE
+
+#include "stopwatch.h"
+
+#include <stdlib.h>
+
+#include "cli.h"
+
+#define MAX_SAMPLE 1000
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+double stopwatch_quantile(double *value, size_t n, double quantile)
+{
+    qsort(value, n, sizeof *value, by_value);
+    double place = quantile * (double)(n - 1);
+    size_t below = (size_t)place;
+    double part = place - (double)below;
+    return below + 1 < n ? value[below] + part * (value[below + 1] - value[below]) : value[below];
+}
+
+mla_status stopwatch_problem(const mla_problem *problem, const mla_plan_options *options, double budget,
+                             mla_plan_info *info, stopwatch_result *result)
+{
+    mla_plan *plan;
+    mla_status status = mla_plan_build(problem, options, &plan);
+    if (status != MLA_STATUS_OK) {
+        return status;
+    }
+    mla_plan_describe(plan, info);
+    size_t bytes = mla_plan_workspace_bytes(plan);
+    void *workspace = cli_alloc(bytes, 1);
+    double sample[MAX_SAMPLE];
+    int n = 0;
+    status = workspace != NULL ? MLA_STATUS_OK : MLA_STATUS_OUT_OF_MEMORY;
+    double begin = cli_now();
+    while (status == MLA_STATUS_OK && n < MAX_SAMPLE && (n == 0 || cli_now() - begin < budget)) {
+        double start = cli_now();
+        status = mla_run(plan, problem, workspace, bytes, NULL);
+        sample[n++] = cli_now() - start;
+    }
+    free(workspace);
+    mla_plan_free(plan);
+    if (status == MLA_STATUS_OK) {
+        size_t skip = n > 1 ? 1 : 0;
+        result->n_sample = n - (int)skip;
+        result->median = stopwatch_quantile(sample + skip, (size_t)result->n_sample, 0.5);
+        result->low = stopwatch_quantile(sample + skip, (size_t)result->n_sample, 0.25);
+        result->high = stopwatch_quantile(sample + skip, (size_t)result->n_sample, 0.75);
+    }
+    return status;
+}

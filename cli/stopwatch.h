@@ -1,0 +1,22 @@
+/*
+ * stopwatch.h - plans a problem once, runs it many times, and tells the median. For `run` and `demo`; `bench` pairs its
+ * samples with ceilings and rivals instead.
+ */
+#ifndef MLA_CLI_STOPWATCH_H
+#define MLA_CLI_STOPWATCH_H
+
+#include "mla/mla.h"
+
+typedef struct stopwatch_result {
+    double median, low, high; /* seconds; low and high are the quartiles */
+    int n_sample;
+} stopwatch_result;
+
+/* Runs at least once, then on until `budget` seconds or 1000 samples; the first run is warm-up when others follow. */
+mla_status stopwatch_problem(const mla_problem *problem, const mla_plan_options *options, double budget,
+                             mla_plan_info *info, stopwatch_result *result);
+
+/* Quantile of unsorted values (0: least, 0.5: median), between neighbours by interpolation; sorts them. n >= 1. */
+double stopwatch_quantile(double *value, size_t n, double quantile);
+
+#endif

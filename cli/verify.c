@@ -1,0 +1,431 @@
+/*
+ * verify.c - see verify.h.
+ */
+#include "verify.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+#include "cli_number.h"
+
+#define U 0x1p-24      /* unit roundoff of fp32 */
+#define DEVIATIONS 8.0 /* of the probabilistic rounding bound */
+#define CONSTANT 8.0   /* roundings outside the sums: scaling, exp, division, merging */
+
+static bool present(const mla_tensor *t)
+{
+    return t->ndim != 0;
+}
+
+static int64_t element_count(const mla_tensor *t)
+{
+    int64_t count = 1;
+    for (int32_t i = 0; i < t->ndim; i++) {
+        count *= t->dim[i];
+    }
+    return count;
+}
+
+static size_t element_size(const mla_tensor *t)
+{
+    return mla_dtype_size(t->dtype);
+}
+
+/* Element (row, column) of a view whose last dim is the column and whose others are counted together. */
+static int64_t view_offset(const mla_tensor *t, int64_t row, int64_t column)
+{
+    int64_t offset = column * t->stride[t->ndim - 1];
+    for (int32_t i = t->ndim - 2; i >= 0; i--) {
+        offset += row % t->dim[i] * t->stride[i];
+        row /= t->dim[i];
+    }
+    return offset;
+}
+
+/* Columns [first, first + n) of |source| into columns [at, at + n) of a contiguous copy with `width` columns. */
+static void copy_absolute(const mla_tensor *source, int64_t n, void *to, int64_t width, int64_t at)
+{
+    int64_t columns = source->dim[source->ndim - 1];
+    int64_t n_row = columns == 0 ? 0 : element_count(source) / columns;
+    size_t size = element_size(source);
+    for (int64_t row = 0; row < n_row; row++) {
+        const char *from = (const char *)source->data + view_offset(source, row, 0) * (int64_t)size;
+        int64_t base = row * width + at;
+        if (size == 2) { /* both 16-bit formats keep their sign in the top bit */
+            for (int64_t i = 0; i < n; i++) {
+                ((uint16_t *)to)[base + i] = ((const uint16_t *)from)[i] & 0x7fffu;
+            }
+        } else {
+            for (int64_t i = 0; i < n; i++) {
+                ((float *)to)[base + i] = fabsf(((const float *)from)[i]);
+            }
+        }
+    }
+}
+
+/* The problem with absolute values, and what it owns. */
+typedef struct absolute {
+    void *owned[10];
+    size_t n_owned;
+    bool failed;
+} absolute;
+
+static void *absolute_alloc(absolute *a, size_t count, size_t size)
+{
+    void *memory = cli_alloc(count, size);
+    if (memory == NULL) {
+        a->failed = true;
+    } else {
+        a->owned[a->n_owned++] = memory;
+    }
+    return memory;
+}
+
+static mla_tensor absolute_copy(absolute *a, const mla_tensor *t)
+{
+    mla_tensor copy = *t;
+    if (present(t)) {
+        void *data = absolute_alloc(a, (size_t)element_count(t), element_size(t));
+        copy = mla_tensor_make(data, t->dtype, t->ndim, t->dim);
+        if (data != NULL) {
+            copy_absolute(t, t->dim[t->ndim - 1], data, t->dim[t->ndim - 1], 0);
+        }
+    }
+    return copy;
+}
+
+static void absolute_release(absolute *a)
+{
+    while (a->n_owned > 0) {
+        free(a->owned[--a->n_owned]);
+    }
+}
+
+/* |v| of a segment, where `absolute_k` is |k| already: a view of it where the layout allows, else a copy. */
+static mla_tensor absolute_v(absolute *a, const mla_problem *p, const mla_segment *s, const mla_tensor *absolute_k)
+{
+    if (present(&s->v)) {
+        return absolute_copy(a, &s->v);
+    }
+    mla_tensor v = *absolute_k;
+    int32_t last = v.ndim - 1;
+    if (p->d_v <= v.dim[last]) {
+        v.dim[last] = p->d_v;
+        return v;
+    }
+    /* values that reach into a rope part of its own */
+    int64_t d_nope = v.dim[last];
+    v.dim[last] = p->d_v;
+    void *data = absolute_alloc(a, (size_t)element_count(&v), element_size(&v));
+    v = mla_tensor_make(data, v.dtype, v.ndim, v.dim);
+    if (data != NULL) {
+        copy_absolute(&s->k, d_nope, data, p->d_v, 0);
+        copy_absolute(&s->k_rope, p->d_v - d_nope, data, p->d_v, d_nope);
+    }
+    return v;
+}
+
+static double largest_finite(const mla_tensor *t)
+{
+    double largest = 0;
+    int64_t columns = t->dim[t->ndim - 1];
+    int64_t n_row = columns == 0 ? 0 : element_count(t) / columns;
+    for (int64_t row = 0; row < n_row; row++) {
+        for (int64_t c = 0; c < columns; c++) {
+            double x = fabs((double)number_load(t->data, t->dtype, view_offset(t, row, c)));
+            if (isfinite(x) && x > largest) {
+                largest = x;
+            }
+        }
+    }
+    return largest;
+}
+
+/* The most keys a row can see: an upper bound from lengths and lists. */
+static double key_count(const mla_problem *p)
+{
+    double total = 0;
+    for (int32_t g = 0; g < p->n_segment; g++) {
+        const mla_segment *s = &p->segment[g];
+        int64_t most = 0;
+        if (present(&s->list)) {
+            most = s->list.dim[s->list.ndim - 1];
+        } else if (present(&s->length)) {
+            for (int64_t i = 0; i < s->length.dim[0]; i++) {
+                int64_t length = ((const int32_t *)s->length.data)[i * s->length.stride[0]];
+                most = length > most ? length : most;
+            }
+        } else if (s->k.ndim == 4) {
+            most = s->k.dim[1];
+        } else if (s->k.ndim == 3) {
+            most = s->k.dim[0];
+        }
+        total += (double)most;
+    }
+    return total;
+}
+
+static mla_status run_oracle(const mla_problem *problem)
+{
+    mla_plan_options options = {.backend = MLA_BACKEND_REF};
+    return mla_attention(problem, &options);
+}
+
+/* Contiguous fp32 view with the leading dims of o: [.., head] or [.., head][d_v]. */
+static mla_tensor truth_view(const verify_truth *t, float *data, bool with_columns)
+{
+    int64_t dim[4] = {t->dim[0], t->dim[1]};
+    int32_t n = t->n_dim;
+    dim[n++] = t->n_head;
+    if (with_columns) {
+        dim[n++] = t->d_v;
+    }
+    return mla_tensor_make(data, MLA_DTYPE_F32, n, dim);
+}
+
+/* The oracle with |v|: out is A. */
+static mla_status weigh(const mla_problem *problem, const mla_problem *absolutes, verify_truth *truth)
+{
+    mla_problem p = *problem;
+    for (int32_t g = 0; g < p.n_segment; g++) {
+        p.segment[g].v = absolutes->segment[g].v;
+        double v_max = largest_finite(&p.segment[g].v);
+        truth->v_max = v_max > truth->v_max ? v_max : truth->v_max;
+    }
+    p.o = truth_view(truth, truth->weight, true);
+    p.lse = (mla_tensor){0};
+    p.max = (mla_tensor){0};
+    return run_oracle(&p);
+}
+
+/* The oracle with |q| and |k|: the largest score is S. */
+static mla_status score(const mla_problem *absolutes, verify_truth *truth, float *scratch)
+{
+    mla_problem p = *absolutes;
+    p.softmax_scale = fabsf(p.softmax_scale);
+    p.sink = (mla_tensor){0};
+    p.d_v = 1;
+    for (int32_t g = 0; g < p.n_segment; g++) {
+        mla_segment *s = &p.segment[g];
+        s->v = (mla_tensor){0};
+        if (present(&s->mask)) {
+            double bias = largest_finite(&s->mask);
+            truth->score_bias = bias > truth->score_bias ? bias : truth->score_bias;
+            s->mask = (mla_tensor){0};
+        }
+    }
+    p.o = truth_view(truth, scratch, true);
+    p.o.dim[p.o.ndim - 1] = 1;
+    p.o = mla_tensor_make(scratch, MLA_DTYPE_F32, p.o.ndim, p.o.dim);
+    p.lse = (mla_tensor){0};
+    p.max = truth_view(truth, truth->score, false);
+    return run_oracle(&p);
+}
+
+mla_status verify_prepare(const mla_problem *problem, verify_truth *truth)
+{
+    double begin = cli_now();
+    *truth = (verify_truth){0};
+    const mla_tensor *o = &problem->o;
+    truth->n_dim = o->ndim - 2;
+    truth->n_row = 1;
+    for (int32_t i = 0; i < truth->n_dim; i++) {
+        truth->dim[i] = o->dim[i];
+        truth->n_row *= o->dim[i];
+    }
+    truth->n_head = o->dim[o->ndim - 2];
+    truth->d_v = problem->d_v;
+    truth->n_key = key_count(problem);
+    truth->d_k = (double)problem->q.dim[problem->q.ndim - 1];
+    if (present(&problem->q_rope)) {
+        truth->d_k += (double)problem->q_rope.dim[problem->q_rope.ndim - 1];
+    }
+    truth->q_dtype = problem->q.dtype;
+    truth->lse_unit = problem->lse_base == MLA_LSE_BASE2 ? 1 / log(2) : 1;
+
+    size_t n_pair = (size_t)(truth->n_row * truth->n_head), n_value = n_pair * (size_t)truth->d_v;
+    truth->o = cli_alloc(n_value, sizeof(float));
+    truth->weight = cli_alloc(n_value, sizeof(float));
+    truth->lse = cli_alloc(n_pair, sizeof(float));
+    truth->score = cli_alloc(n_pair, sizeof(float));
+    float *scratch = cli_alloc(n_pair, sizeof(float));
+
+    absolute a = {0};
+    mla_problem absolutes = *problem;
+    absolutes.q = absolute_copy(&a, &problem->q);
+    absolutes.q_rope = absolute_copy(&a, &problem->q_rope);
+    for (int32_t g = 0; g < problem->n_segment; g++) {
+        mla_segment *s = &absolutes.segment[g];
+        s->k = absolute_copy(&a, &problem->segment[g].k);
+        s->k_rope = absolute_copy(&a, &problem->segment[g].k_rope);
+        s->v = absolute_v(&a, problem, &problem->segment[g], &s->k);
+    }
+
+    mla_status status = MLA_STATUS_OUT_OF_MEMORY;
+    if (!a.failed && truth->o != NULL && truth->weight != NULL && truth->lse != NULL && truth->score != NULL &&
+        scratch != NULL) {
+        mla_problem p = *problem;
+        p.o = truth_view(truth, truth->o, true);
+        p.lse = truth_view(truth, truth->lse, false);
+        p.max = (mla_tensor){0};
+        status = run_oracle(&p);
+        if (status == MLA_STATUS_OK) {
+            status = weigh(problem, &absolutes, truth);
+        }
+        if (status == MLA_STATUS_OK) {
+            status = score(&absolutes, truth, scratch);
+        }
+    }
+    absolute_release(&a);
+    free(scratch);
+    truth->seconds = cli_now() - begin;
+    if (status != MLA_STATUS_OK) {
+        verify_release(truth);
+    }
+    return status;
+}
+
+void verify_release(verify_truth *truth)
+{
+    free(truth->o);
+    free(truth->lse);
+    free(truth->weight);
+    free(truth->score);
+    *truth = (verify_truth){0};
+}
+
+/* Growth of n rounding errors in a sum. */
+static double growth(double n)
+{
+    double probable = DEVIATIONS * sqrt(n);
+    return probable < n ? probable : n;
+}
+
+/* Half a unit in the last place of a dtype at x. */
+static double half_ulp(mla_dtype dtype, double x)
+{
+    int digits = dtype == MLA_DTYPE_BF16 ? 8 : dtype == MLA_DTYPE_F16 ? 11 : 24;
+    int lowest = dtype == MLA_DTYPE_F16 ? -24 : dtype == MLA_DTYPE_BF16 ? -133 : -149; /* exponent of the smallest step */
+    int exponent = INT_MIN / 2;
+    if (x != 0) {
+        frexp(x, &exponent);
+    }
+    int step = exponent - digits > lowest ? exponent - digits : lowest;
+    return ldexp(0.5, step);
+}
+
+static double largest_of(mla_dtype dtype)
+{
+    return dtype == MLA_DTYPE_F16 ? 65504 : dtype == MLA_DTYPE_BF16 ? 0x1.fep127 : 0x1.fffffep127;
+}
+
+/* error / bound of a value; 0 when both are the same infinity or both NaN, infinite when only one is. */
+static double judge(double got, double truth, double bound, double largest)
+{
+    if (isnan(truth) || isnan(got)) {
+        return isnan(truth) && isnan(got) ? 0 : INFINITY;
+    }
+    if (isinf(truth)) {
+        return got == truth ? 0 : INFINITY;
+    }
+    if (isinf(got)) { /* overflow of the output type is right only where the truth is past its end */
+        return fabs(truth) + bound >= largest && (got > 0) == (truth > 0) ? 0 : INFINITY;
+    }
+    double error = fabs(got - truth);
+    return error == 0 ? 0 : error / bound;
+}
+
+static void name_element(const verify_truth *t, int64_t row, int64_t head, int64_t column, char *text, size_t size)
+{
+    int64_t seq = t->n_dim == 2 ? row / t->dim[1] : 0, token = t->n_dim == 2 ? row % t->dim[1] : row;
+    if (column < 0) { /* not by index: lse is often a transposed view */
+        snprintf(text, size, "lse of request %" PRId64 ", token %" PRId64 ", head %" PRId64, seq, token, head);
+    } else if (t->n_dim == 2) {
+        snprintf(text, size, "out[%" PRId64 "][%" PRId64 "][%" PRId64 "][%" PRId64 "]", seq, token, head, column);
+    } else {
+        snprintf(text, size, "out[%" PRId64 "][%" PRId64 "][%" PRId64 "]", token, head, column);
+    }
+}
+
+double verify_bound(const verify_truth *t, int64_t row, int64_t head, int64_t column, mla_dtype o_dtype, bool recorded)
+{
+    int64_t pair = row * t->n_head + head;
+    double factor = recorded ? 2 : 1;
+    bool empty = t->score[pair] == -INFINITY;
+    double s = empty ? 0 : fabs((double)t->score[pair]) + t->score_bias;
+    double score_error = U * (growth(t->d_k) + CONSTANT) * s + CONSTANT * U;
+    double sums = U * (growth(t->n_key) + CONSTANT);
+    if (column < 0) {
+        return factor * (score_error + sums) * t->lse_unit + 2 * U * fabs((double)t->lse[pair]);
+    }
+    if (empty) {
+        return 0;
+    }
+    int64_t at = pair * t->d_v + column;
+    double truth = fabs((double)t->o[at]), weight = (double)t->weight[at];
+    double underflow = t->n_key * 0x1p-126 * t->v_max; /* probabilities too small for fp32 may count as 0 */
+    double p_rounding = !recorded || t->q_dtype == MLA_DTYPE_F32 ? 0 : t->q_dtype == MLA_DTYPE_BF16 ? 0x1p-9 : 0x1p-12;
+    double spread = factor * ((2 * score_error + sums) * weight + underflow) + p_rounding * weight;
+    /* the type's rounding happens near the truth, maybe one binade up; the truth was itself rounded to fp32 */
+    return spread + half_ulp(o_dtype, truth + spread) + U * truth;
+}
+
+/* o or lse seen as [row * head][column] */
+static float element(const mla_tensor *t, int64_t pair, int64_t column)
+{
+    if (column < 0) { /* lse: one more dim of extent 1, so that rows and columns count as in o */
+        mla_tensor flat = *t;
+        flat.dim[flat.ndim] = 1;
+        flat.stride[flat.ndim++] = 0;
+        return ((const float *)t->data)[view_offset(&flat, pair, 0)];
+    }
+    return number_load(t->data, t->dtype, view_offset(t, pair, column));
+}
+
+void verify_compare(const verify_truth *t, const mla_tensor *o, const mla_tensor *lse, bool recorded,
+                    verify_report *report)
+{
+    double error2 = 0, truth2 = 0;
+    int64_t worst_row = 0, worst_head = 0, worst_column = 0;
+    *report = (verify_report){.passed = true, .worst = -1};
+    int64_t first = lse != NULL && present(lse) ? -1 : 0;
+    for (int64_t pair = 0; pair < t->n_row * t->n_head; pair++) {
+        int64_t row = pair / t->n_head, head = pair % t->n_head;
+        for (int64_t column = first; column < t->d_v; column++) {
+            double got = (double)element(column < 0 ? lse : o, pair, column);
+            double truth = (double)(column < 0 ? t->lse[pair] : t->o[pair * t->d_v + column]);
+            double bound = verify_bound(t, row, head, column, o->dtype, recorded);
+            double ratio = judge(got, truth, bound, largest_of(column < 0 ? MLA_DTYPE_F32 : o->dtype));
+            if (column >= 0 && isfinite(got) && isfinite(truth)) {
+                error2 += (got - truth) * (got - truth);
+                truth2 += truth * truth;
+            }
+            report->n_value++;
+            if (ratio > report->worst) {
+                report->worst = ratio;
+                worst_row = row;
+                worst_head = head;
+                worst_column = column;
+            }
+        }
+    }
+    if (report->n_value == 0) {
+        report->worst = 0;
+        snprintf(report->sentence, sizeof report->sentence, "nothing to compare");
+        return;
+    }
+    report->passed = report->worst <= 1;
+    report->normwise = truth2 > 0 ? sqrt(error2 / truth2) : sqrt(error2);
+    int64_t pair = worst_row * t->n_head + worst_head;
+    char name[112];
+    name_element(t, worst_row, worst_head, worst_column, name, sizeof name);
+    snprintf(report->sentence, sizeof report->sentence, "%s = %.8g, should be %.8g within %.2g", name,
+             (double)element(worst_column < 0 ? lse : o, pair, worst_column),
+             (double)(worst_column < 0 ? t->lse[pair] : t->o[pair * t->d_v + worst_column]),
+             verify_bound(t, worst_row, worst_head, worst_column, o->dtype, recorded));
+}

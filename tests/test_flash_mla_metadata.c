@@ -293,6 +293,8 @@ static void test_refusals(void **state)
     refuse(&a, MLA_STATUS_BAD_DTYPE, "num_splits.dtype = f32 must be i32");
     valid_arguments(&a)->num_splits.data = a.lens;
     refuse(&a, MLA_STATUS_BAD_VALUE, "overlaps cache_seqlens");
+    valid_arguments(&a)->metadata.data = a.lens;
+    refuse(&a, MLA_STATUS_BAD_VALUE, "tile_scheduler_metadata.data");
     valid_arguments(&a)->num_splits.data = a.rows + 3;
     refuse(&a, MLA_STATUS_BAD_VALUE, "overlaps tile_scheduler_metadata");
 

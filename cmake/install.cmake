@@ -7,6 +7,7 @@ install(TARGETS mla_shared mla_static EXPORT mla-targets)
 if(TARGET mla_cli)
     install(TARGETS mla_cli)
     install(FILES cli/mla.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 OPTIONAL)
+    install(FILES tests/data/deepseek_decode.safetensors DESTINATION ${CMAKE_INSTALL_DATADIR}/mla OPTIONAL) # mla demo
 endif()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/mla)

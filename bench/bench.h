@@ -15,9 +15,9 @@
 #include "rival.h"
 
 typedef enum bench_kind {
-    BENCH_SPEED = 0,  /* beside ceilings and rivals, for every thread count */
-    BENCH_SCALING,    /* one thread against the most */
-    BENCH_GROWTH      /* time per key against that of 4096 keys */
+    BENCH_SPEED = 0, /* beside ceilings and rivals, for every thread count */
+    BENCH_SCALING,   /* one thread against the most */
+    BENCH_GROWTH     /* time per key against that of 4096 keys */
 } bench_kind;
 
 typedef struct bench_case {
@@ -71,9 +71,9 @@ typedef struct bench_result {
 
 typedef struct bench_settings {
     const char *isa;
-    rival *rival[BENCH_MAX_RIVAL]; /* NULL: not there */
-    int32_t n_sample;              /* wanted */
-    double budget;                 /* seconds per measurement, after which fewer samples do */
+    rival *rival[BENCH_MAX_RIVAL];     /* NULL: not there */
+    int32_t n_sample;                  /* wanted */
+    double budget;                     /* seconds per measurement, after which fewer samples do */
     void (*progress)(double fraction); /* of one measurement */
 } bench_settings;
 

@@ -29,8 +29,8 @@
 typedef struct contender {
     rival *rival; /* NULL: ours */
     int64_t repeat;
-    double seconds[MAX_SAMPLE];                       /* per call */
-    double peak[MAX_SAMPLE], read[MAX_SAMPLE];        /* around the sample */
+    double seconds[MAX_SAMPLE];                /* per call */
+    double peak[MAX_SAMPLE], read[MAX_SAMPLE]; /* around the sample */
 } contender;
 
 /* Everything about one case on one pool. */
@@ -70,10 +70,19 @@ static int open_run(const bench_case *c, int64_t n_copy, const bench_settings *s
         return cli_fail("not enough memory for a case of %.1f GB", bytes * 1e-9);
     }
     const paged_shape *s = &run->data.shape;
-    run->task = (rival_task){.n_seq = s->n_seq, .n_q = s->n_q, .n_head = s->n_head, .d_k = s->d_k, .d_v = s->d_v,
-                             .page_size = s->page_size, .max_page = run->data.max_page, .causal = s->causal,
-                             .f16 = s->dtype == MLA_DTYPE_F16, .scale = DEEPSEEK_V3_SCALE, .q = run->data.q,
-                             .cache = (const uint16_t *)run->data.cache, .page_table = run->data.page_table,
+    run->task = (rival_task){.n_seq = s->n_seq,
+                             .n_q = s->n_q,
+                             .n_head = s->n_head,
+                             .d_k = s->d_k,
+                             .d_v = s->d_v,
+                             .page_size = s->page_size,
+                             .max_page = run->data.max_page,
+                             .causal = s->causal,
+                             .f16 = s->dtype == MLA_DTYPE_F16,
+                             .scale = DEEPSEEK_V3_SCALE,
+                             .q = run->data.q,
+                             .cache = (const uint16_t *)run->data.cache,
+                             .page_table = run->data.page_table,
                              .length = run->data.length};
     return CLI_OK;
 }
@@ -452,8 +461,11 @@ int bench_measure(const bench_case *c, const int32_t *n_thread, int32_t n_count,
         code = run.task.o != NULL ? CLI_OK : cli_fail("not enough memory");
     }
     for (int32_t i = 0; code == CLI_OK && i < n_count; i++) {
-        result[i] = (bench_result){.what = c, .n_thread = n_thread[i], .n_copy = n_copy,
-                                   .flops = paged_case_flops(&run.data), .bytes = paged_case_key_bytes(&run.data)};
+        result[i] = (bench_result){.what = c,
+                                   .n_thread = n_thread[i],
+                                   .n_copy = n_copy,
+                                   .flops = paged_case_flops(&run.data),
+                                   .bytes = paged_case_key_bytes(&run.data)};
         bench_case_name(c, result[i].name, sizeof result[i].name);
         bench_pool *pool = bench_pool_new(n_thread[i]);
         code = pool != NULL ? measure_on(&run, pool, i > 0 ? &result[0] : NULL, &result[i])

@@ -37,7 +37,8 @@ void bench_print_header(bench_kind kind, const bench_settings *settings)
     printf("\n%s", style(STYLE_FAINT));
     switch (kind) {
     case BENCH_SPEED:
-        printf("%-30s %3s %10s %8s  %-17s  %-17s", "shape", "thr", "time", "GFLOP/s", "% of FMA peak", "% of read peak");
+        printf("%-30s %3s %10s %8s  %-17s  %-17s", "shape", "thr", "time", "GFLOP/s", "% of FMA peak",
+               "% of read peak");
         for (int32_t i = 0; i < BENCH_MAX_RIVAL; i++) {
             if (settings->rival[i] != NULL) {
                 char title[32];
@@ -47,7 +48,9 @@ void bench_print_header(bench_kind kind, const bench_settings *settings)
         }
         printf("  %s", "error");
         break;
-    case BENCH_SCALING: printf("%-30s %3s %10s %8s  %-17s  %s", "shape", "thr", "time", "GFLOP/s", "x one thread", "error"); break;
+    case BENCH_SCALING:
+        printf("%-30s %3s %10s %8s  %-17s  %s", "shape", "thr", "time", "GFLOP/s", "x one thread", "error");
+        break;
     case BENCH_GROWTH:
         printf("%-30s %3s %10s %8s  %-17s  %s", "shape", "thr", "time", "GFLOP/s", "per key, 4k = 1", "error");
         break;

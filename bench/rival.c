@@ -77,8 +77,8 @@ static bool open_openblas(rival *r, const char *isa, char *why, size_t why_size)
     if (isa == NULL) {
         unsetenv("OPENBLAS_CORETYPE");
     } else {
-        setenv("OPENBLAS_CORETYPE", strncmp(isa, "avx512", 6) == 0 || strncmp(isa, "amx", 3) == 0 ? "SkylakeX" : "Haswell",
-               1);
+        setenv("OPENBLAS_CORETYPE",
+               strncmp(isa, "avx512", 6) == 0 || strncmp(isa, "amx", 3) == 0 ? "SkylakeX" : "Haswell", 1);
     }
     void *handle = open_library(names, sizeof names / sizeof names[0]);
     void (*set_threads)(int);

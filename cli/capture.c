@@ -67,7 +67,8 @@ static bool parse_metadata(capture *c, char *error, size_t error_size)
     const char *text = safetensors_metadata(c->file, "head_dim_v");
     long long d_v = text != NULL ? strtoll(text, &end, 10) : 0;
     if (text == NULL || end == text || *end != '\0' || d_v < 1 || d_v > c->d_k) {
-        snprintf(error, error_size, "its metadata 'head_dim_v' is %s%.80s%s, and must be a whole number from 1 to d = %" PRId64,
+        snprintf(error, error_size,
+                 "its metadata 'head_dim_v' is %s%.80s%s, and must be a whole number from 1 to d = %" PRId64,
                  text != NULL ? "'" : "", text != NULL ? text : "missing", text != NULL ? "'" : "", c->d_k);
         return false;
     }
@@ -197,8 +198,8 @@ bool capture_write(const capture *c, const char *path, const void *o, const floa
     for (size_t i = 0; i < n; i++) {
         safetensors_metadata_at(c->file, i, &metadata[i][0], &metadata[i][1]);
     }
-    bool good = safetensors_write(path, output, sizeof output / sizeof output[0],
-                                  (const char *const(*)[2])metadata, n, error, error_size);
+    bool good = safetensors_write(path, output, sizeof output / sizeof output[0], (const char *const(*)[2])metadata, n,
+                                  error, error_size);
     free(metadata);
     return good;
 }

@@ -61,8 +61,8 @@ bool cli_parse_u64(const char *option, const char *text, uint64_t *value);
 bool cli_parse_double(const char *option, const char *text, double low, double high, double *value);
 
 /* "1,2,8" into values; *count is how many. */
-bool cli_parse_int_list(const char *option, const char *text, int64_t low, int64_t high, int64_t *value, size_t capacity,
-                        size_t *count);
+bool cli_parse_int_list(const char *option, const char *text, int64_t low, int64_t high, int64_t *value,
+                        size_t capacity, size_t *count);
 
 /* "cpu", "ref" or "auto" */
 bool cli_parse_backend(const char *text, mla_backend *backend);
@@ -72,5 +72,8 @@ bool cli_apply_isa(const char *text);
 
 /* The level whose kernels are in use, "avx2". */
 const char *cli_selected_isa(void);
+
+/* Threads that the library takes when a call does not say how many. */
+int32_t cli_default_threads(void);
 
 #endif

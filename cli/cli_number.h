@@ -124,7 +124,8 @@ static inline double number_uniform(number_rng *rng)
 static inline float number_normal(number_rng *rng)
 {
     uint64_t r = number_random(rng);
-    int32_t sum = (int32_t)(r & 0xffff) + (int32_t)(r >> 16 & 0xffff) + (int32_t)(r >> 32 & 0xffff) + (int32_t)(r >> 48);
+    int32_t sum =
+        (int32_t)(r & 0xffff) + (int32_t)(r >> 16 & 0xffff) + (int32_t)(r >> 32 & 0xffff) + (int32_t)(r >> 48);
     return (float)(sum - 131070) * (1.7320508f / 65536.0f);
 }
 

@@ -27,14 +27,16 @@ int cli_fail(const char *format, ...)
     make_printable(text);
     progress_clear();
     fflush(stdout);
-    fprintf(stderr, "mla%s%s: %s\n", cli_current != NULL ? " " : "", cli_current != NULL ? cli_current->name : "", text);
+    fprintf(stderr, "mla%s%s: %s\n", cli_current != NULL ? " " : "", cli_current != NULL ? cli_current->name : "",
+            text);
     return CLI_USAGE;
 }
 
 int cli_fail_status(const char *doing, mla_status status)
 {
     const char *sentence = mla_last_error();
-    return cli_fail("%s: %s (%s)", doing, sentence[0] != '\0' ? sentence : "no sentence given", mla_status_name(status));
+    return cli_fail("%s: %s (%s)", doing, sentence[0] != '\0' ? sentence : "no sentence given",
+                    mla_status_name(status));
 }
 
 void *cli_alloc(size_t count, size_t size)
@@ -68,9 +70,7 @@ int cli_next_option(int argc, char **argv, const char *letters, const struct opt
         const char *word = argv[optind - 1];
         char letter[3] = {'-', (char)optopt, '\0'};
         bool is_long = strncmp(word, "--", 2) == 0;
-        const char *fault = c == ':'                   ? "needs a value"
-                            : is_long && optopt != 0 ? "takes no value"
-                                                       : "is not known";
+        const char *fault = c == ':' ? "needs a value" : is_long && optopt != 0 ? "takes no value" : "is not known";
         cli_fail("option '%s' %s; see 'mla %s --help'", is_long ? word : letter, fault, cli_current->name);
         c = '?';
     }
@@ -119,8 +119,8 @@ bool cli_parse_double(const char *option, const char *text, double low, double h
     return true;
 }
 
-bool cli_parse_int_list(const char *option, const char *text, int64_t low, int64_t high, int64_t *value, size_t capacity,
-                        size_t *count)
+bool cli_parse_int_list(const char *option, const char *text, int64_t low, int64_t high, int64_t *value,
+                        size_t capacity, size_t *count)
 {
     *count = 0;
     for (const char *at = text;;) {
@@ -128,8 +128,8 @@ bool cli_parse_int_list(const char *option, const char *text, int64_t low, int64
         errno = 0;
         long long parsed = strtoll(at, &end, 10);
         if (end == at || (*end != ',' && *end != '\0') || errno == ERANGE || parsed < low || parsed > high) {
-            cli_fail("%s = '%s' must be whole numbers from %" PRId64 " to %" PRId64 ", separated by commas", option, text,
-                     low, high);
+            cli_fail("%s = '%s' must be whole numbers from %" PRId64 " to %" PRId64 ", separated by commas", option,
+                     text, low, high);
             return false;
         }
         if (*count == capacity) {
@@ -181,4 +181,32 @@ const char *cli_selected_isa(void)
         }
     }
     return name;
+}
+
+#define MANY 1024
+
+/* Asks a plan with work for many. */
+int32_t cli_default_threads(void)
+{
+    static uint16_t row[MANY];
+    static float out[MANY];
+    static int32_t length[MANY];
+    mla_problem p;
+    mla_problem_init(&p);
+    p.q = mla_tensor_make(row, MLA_DTYPE_BF16, 3, (int64_t[]){MANY, 1, 1});
+    p.segment[0].k = mla_tensor_make(row, MLA_DTYPE_BF16, 4, (int64_t[]){MANY, 1, 1, 1});
+    p.segment[0].length = mla_tensor_make(length, MLA_DTYPE_I32, 1, (int64_t[]){MANY});
+    p.d_v = 1;
+    p.softmax_scale = 1;
+    p.o = mla_tensor_make(out, MLA_DTYPE_F32, 3, (int64_t[]){MANY, 1, 1});
+    mla_plan *plan;
+    mla_plan_info info = {0};
+    for (int i = 0; i < MANY; i++) {
+        length[i] = 1;
+    }
+    if (mla_plan_build(&p, NULL, &plan) == MLA_STATUS_OK) {
+        mla_plan_describe(plan, &info);
+        mla_plan_free(plan);
+    }
+    return info.n_worker;
 }

@@ -93,8 +93,8 @@ static void open_rivals(bench_settings *settings, bool native)
     }
 }
 
-static int run_grid(const bench_settings *settings, const int32_t *threads, int32_t n_count, bool quick, const char *filter,
-                    bench_result *result, int32_t *n_result)
+static int run_grid(const bench_settings *settings, const int32_t *threads, int32_t n_count, bool quick,
+                    const char *filter, bench_result *result, int32_t *n_result)
 {
     int kind = -1;
     for (int32_t i = 0; i < bench_grid_size; i++) {
@@ -162,8 +162,8 @@ static void print_machine(const bench_settings *settings)
     char text[32];
     printf("%slibmla %s%s, %s kernels\n\n", style(STYLE_STRONG), mla_version(), style(STYLE_PLAIN), settings->isa);
     print_fact("cpu", "%s, L3 %s", m->cpu, text_bytes((double)m->l3_bytes, text));
-    print_fact("ceiling", "%s of the level '%s'; reading with the widest loads of that kind", ceiling_name(settings->isa),
-               settings->isa);
+    print_fact("ceiling", "%s of the level '%s'; reading with the widest loads of that kind",
+               ceiling_name(settings->isa), settings->isa);
 }
 
 static int run(int argc, char **argv)
@@ -220,7 +220,10 @@ static int run(int argc, char **argv)
         return code == CLI_OK ? list_names(quick, filter) : code;
     }
 
-    bench_settings settings = {.n_sample = samples > 0 ? (int32_t)samples : quick ? 7 : 15, .budget = quick ? 1.5 : 6,
+    bench_settings settings = {.n_sample = samples > 0 ? (int32_t)samples
+                                           : quick     ? 7
+                                                       : 15,
+                               .budget = quick ? 1.5 : 6,
                                .progress = show_progress};
     qsort(wanted, n_wanted, sizeof *wanted, by_number);
     int32_t threads[MAX_THREAD_COUNT], n_count = 0, n_result = 0;
@@ -260,4 +263,5 @@ static int run(int argc, char **argv)
     return code;
 }
 
-const cli_command cli_bench = {"bench", "speed beside this machine's limits, and beside BLAS with --compare", help, run};
+const cli_command cli_bench = {"bench", "speed beside this machine's limits, and beside BLAS with --compare", help,
+                               run};

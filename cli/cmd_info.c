@@ -34,8 +34,8 @@ static const char help[] =
 
 static const char no_gpu[] = "none: this build has no CUDA backend";
 
-static const char *const variables[] = {"MLA_ISA", "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "OMP_WAIT_POLICY",
-                                        "GOMP_CPU_AFFINITY"};
+static const char *const variables[] = {"MLA_ISA",    "OMP_NUM_THREADS", "OMP_PROC_BIND",
+                                        "OMP_PLACES", "OMP_WAIT_POLICY", "GOMP_CPU_AFFINITY"};
 
 #define N_VARIABLE (sizeof variables / sizeof variables[0])
 
@@ -48,34 +48,6 @@ typedef struct facts {
     int32_t n_thread; /* that a call without options uses */
 } facts;
 
-#define MANY 1024
-
-/* How many threads the library takes when nobody tells it: ask a plan with work for many. */
-static int32_t default_threads(void)
-{
-    static uint16_t row[MANY];
-    static float out[MANY];
-    static int32_t length[MANY];
-    mla_problem p;
-    mla_problem_init(&p);
-    p.q = mla_tensor_make(row, MLA_DTYPE_BF16, 3, (int64_t[]){MANY, 1, 1});
-    p.segment[0].k = mla_tensor_make(row, MLA_DTYPE_BF16, 4, (int64_t[]){MANY, 1, 1, 1});
-    p.segment[0].length = mla_tensor_make(length, MLA_DTYPE_I32, 1, (int64_t[]){MANY});
-    p.d_v = 1;
-    p.softmax_scale = 1;
-    p.o = mla_tensor_make(out, MLA_DTYPE_F32, 3, (int64_t[]){MANY, 1, 1});
-    mla_plan *plan;
-    mla_plan_info info = {0};
-    for (int i = 0; i < MANY; i++) {
-        length[i] = 1;
-    }
-    if (mla_plan_build(&p, NULL, &plan) == MLA_STATUS_OK) {
-        mla_plan_describe(plan, &info);
-        mla_plan_free(plan);
-    }
-    return info.n_worker;
-}
-
 static void gather(facts *f)
 {
     *f = (facts){.machine = machine_get()};
@@ -83,7 +55,7 @@ static void gather(facts *f)
     f->n_isa = f->n_isa < MAX_ISA ? f->n_isa : MAX_ISA;
     f->n_kernel = mla_kernel_list(f->kernel, MAX_KERNEL);
     f->n_kernel = f->n_kernel < MAX_KERNEL ? f->n_kernel : MAX_KERNEL;
-    f->n_thread = default_threads();
+    f->n_thread = cli_default_threads();
 }
 
 static const char *isa_state(const mla_isa_info *isa)
@@ -115,8 +87,8 @@ static void print_text(const facts *f)
     bool first = true;
     for (size_t i = 0; i < f->n_kernel; i++) {
         if (f->kernel[i].selected) {
-            print_fact(first ? "kernels" : "", "%-12s %s", strcmp(kind, f->kernel[i].kind) != 0 ? f->kernel[i].kind : "",
-                       f->kernel[i].name);
+            print_fact(first ? "kernels" : "", "%-12s %s",
+                       strcmp(kind, f->kernel[i].kind) != 0 ? f->kernel[i].kind : "", f->kernel[i].name);
             kind = f->kernel[i].kind;
             first = false;
         }
@@ -182,8 +154,9 @@ static cJSON *build_json(const facts *f)
 static int run(int argc, char **argv)
 {
     enum { OPT_JSON = 256 };
-    static const struct option options[] = {
-        {"json", no_argument, NULL, OPT_JSON}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"json", no_argument, NULL, OPT_JSON},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
     bool json = false;
     for (int c; (c = cli_next_option(argc, argv, ":h", options)) != -1;) {
         switch (c) {

@@ -15,7 +15,7 @@ typedef struct machine {
     int32_t n_cpu;      /* that this process may use */
     int64_t l1d_bytes, l2_bytes, l3_bytes; /* of cpu 0, 0: unknown */
     int64_t memory_bytes, available_bytes;
-    char system[128];   /* "Linux 6.1.0 x86_64" */
+    char system[128]; /* "Linux 6.1.0 x86_64" */
 } machine;
 
 /* The machine, asked once. Not for use by several threads at a time. */

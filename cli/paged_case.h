@@ -26,13 +26,13 @@ typedef struct paged_case {
     int64_t max_page; /* columns of the page table */
     int64_t n_copy;   /* of the cache, so that repeated calls find their keys in memory and not in a cache of the CPU */
     size_t copy_bytes;
-    void *q;          /* [n_seq][n_q][n_head][d_k] */
-    char *cache;      /* [copy][page][slot][d_k] */
+    void *q;     /* [n_seq][n_q][n_head][d_k] */
+    char *cache; /* [copy][page][slot][d_k] */
     int32_t *page_table, *length;
-    void *o;          /* [n_seq][n_q][n_head][d_v], room for fp32 */
-    float *lse;       /* [n_seq][n_q][n_head] */
-    double pairs;     /* query-key pairs that see each other */
-    double keys;      /* in all requests */
+    void *o;      /* [n_seq][n_q][n_head][d_v], room for fp32 */
+    float *lse;   /* [n_seq][n_q][n_head] */
+    double pairs; /* query-key pairs that see each other */
+    double keys;  /* in all requests */
 } paged_case;
 
 /* Bytes that paged_case_make() will ask for. */

@@ -109,8 +109,8 @@ static void fill_row(draw *d, const mla_tensor *t, int64_t offset, float spread)
 
 static void draw_sizes(draw *d)
 {
-    static const int64_t model[][3] = {{512, 64, 512}, {512, 0, 512}, {256, 64, 256}, {256, 32, 256}, {128, 64, 128},
-                                       {64, 0, 64}};
+    static const int64_t model[][3] = {{512, 64, 512}, {512, 0, 512},  {256, 64, 256},
+                                       {256, 32, 256}, {128, 64, 128}, {64, 0, 64}};
     static const mla_dtype dtypes[] = {MLA_DTYPE_BF16, MLA_DTYPE_BF16, MLA_DTYPE_F16, MLA_DTYPE_F32};
     d->q_dtype = dtypes[number_range(&d->rng, 0, 3)];
     d->k_dtype = once_in(d, 8) ? dtypes[number_range(&d->rng, 0, 3)] : d->q_dtype;
@@ -365,8 +365,8 @@ static void draw_mask(draw *d, mla_segment *s, int64_t limit)
 static void draw_segment(draw *d, int32_t g)
 {
     mla_segment *s = &d->c->problem.segment[g];
-    double per_key = (double)(d->n_token + 1) * (double)(d->n_kv_head * d->group) *
-                     (double)(d->d_nope + d->d_rope + d->d_v);
+    double per_key =
+        (double)(d->n_token + 1) * (double)(d->n_kv_head * d->group) * (double)(d->d_nope + d->d_rope + d->d_v);
     int64_t limit = (int64_t)(WORK_LIMIT / per_key / (double)d->c->problem.n_segment);
     limit = limit < 70 ? 70 : limit > 700 ? 700 : limit;
     int64_t page_size = PICK(d, 1, 2, 16, 61, 64, 64, 64, 69, 128, 576), length[8];

@@ -37,8 +37,9 @@ static void describe(const capture *c)
     } else {
         snprintf(keys, sizeof keys, "%s to %s", text_count(shortest, text[0]), text_count(longest, text[1]));
     }
-    print_fact("keys", "%s per request, pages of %" PRId64 ", %" PRId64 " kv head%s, values of %" PRId64 ", scale %.6g%s",
-               keys, c->page_size, c->n_kv_head, c->n_kv_head == 1 ? "" : "s", c->d_v, (double)c->softmax_scale,
+    print_fact("keys",
+               "%s per request, pages of %" PRId64 ", %" PRId64 " kv head%s, values of %" PRId64 ", scale %.6g%s", keys,
+               c->page_size, c->n_kv_head, c->n_kv_head == 1 ? "" : "s", c->d_v, (double)c->softmax_scale,
                c->causal ? ", causal" : "");
     if (c->n_ignored > 0) {
         print_fact("ignored", "%zu other tensor%s in the file", c->n_ignored, c->n_ignored == 1 ? "" : "s");
@@ -48,8 +49,9 @@ static void describe(const capture *c)
 static void report_speed(const capture *c, const mla_plan_info *info, const stopwatch_result *time)
 {
     char text[4][32];
-    print_fact("backend", "%s%s%s, %d thread%s, workspace %s", info->backend, info->isa[0] != '\0' ? " " : "", info->isa,
-               (int)info->n_worker, info->n_worker == 1 ? "" : "s", text_bytes((double)info->workspace_bytes, text[0]));
+    print_fact("backend", "%s%s%s, %d thread%s, workspace %s", info->backend, info->isa[0] != '\0' ? " " : "",
+               info->isa, (int)info->n_worker, info->n_worker == 1 ? "" : "s",
+               text_bytes((double)info->workspace_bytes, text[0]));
     if (time->n_sample == 1) {
         print_fact("time", "%s, one run", text_seconds(time->median, text[0]));
     } else {
@@ -63,7 +65,8 @@ static void report_speed(const capture *c, const mla_plan_info *info, const stop
         keys += length > 0 ? length : 0;
     }
     double bytes = keys * (double)(c->n_kv_head * c->d_k) * (double)mla_dtype_size(c->q.dtype);
-    print_fact("speed", "%.3g GFLOP/s, %.3g GB/s of key rows", flops / time->median * 1e-9, bytes / time->median * 1e-9);
+    print_fact("speed", "%.3g GFLOP/s, %.3g GB/s of key rows", flops / time->median * 1e-9,
+               bytes / time->median * 1e-9);
 }
 
 static bool check_oracle(const mla_problem *problem, const verify_truth *truth)
@@ -72,8 +75,9 @@ static bool check_oracle(const mla_problem *problem, const verify_truth *truth)
     verify_report report;
     verify_compare(truth, &problem->o, &problem->lse, false, &report);
     if (report.passed) {
-        print_verdict("oracle", true, "%s values within their bounds, worst at %.1f %%; fp64 took %s",
-                      text_count(report.n_value, count), 100 * report.worst, text_seconds(truth->seconds, seconds));
+        print_verdict("oracle", true, "%s values, worst at %.1f %% of its bound, norm-wise error %.1e; fp64 took %s",
+                      text_count(report.n_value, count), 100 * report.worst, report.normwise,
+                      text_seconds(truth->seconds, seconds));
     } else {
         print_verdict("oracle", false, "%s (%.3g times the bound)", report.sentence, report.worst);
     }
@@ -91,8 +95,8 @@ static bool check_recorded(const capture *c, const verify_truth *truth)
     verify_report report;
     verify_compare(truth, &c->recorded_out, &c->recorded_lse, true, &report);
     if (report.passed) {
-        print_verdict("recorded", true, "%s recorded values agree, worst at %.1f %% of the bound",
-                      text_count(report.n_value, count), 100 * report.worst);
+        print_verdict("recorded", true, "%s values, worst at %.1f %% of its bound", text_count(report.n_value, count),
+                      100 * report.worst);
     } else {
         print_verdict("recorded", false, "the recorded %s (%.3g times the bound)", report.sentence, report.worst);
     }

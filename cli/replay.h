@@ -11,7 +11,7 @@
 
 typedef struct replay_options {
     bool check;
-    bool show_file; /* begin with the name of the file */
+    bool show_file;       /* begin with the name of the file */
     const char *out_path; /* NULL: write nothing */
     mla_backend backend;
     int32_t n_thread; /* 0: OpenMP's choice */

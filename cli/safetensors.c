@@ -33,10 +33,11 @@ static const struct {
     uint32_t bits; /* per element */
     mla_dtype dtype;
 } dtype_table[] = {
-    {"F32", 32, MLA_DTYPE_F32},   {"F16", 16, MLA_DTYPE_F16},   {"BF16", 16, MLA_DTYPE_BF16}, {"I32", 32, MLA_DTYPE_I32},
-    {"I64", 64, MLA_DTYPE_I64},   {"I8", 8, MLA_DTYPE_I8},      {"U8", 8, MLA_DTYPE_U8},      {"F64", 64, MLA_DTYPE_NONE},
-    {"U64", 64, MLA_DTYPE_NONE},  {"U32", 32, MLA_DTYPE_NONE},  {"I16", 16, MLA_DTYPE_NONE},  {"U16", 16, MLA_DTYPE_NONE},
-    {"BOOL", 8, MLA_DTYPE_NONE},  {"F8_E4M3", 8, MLA_DTYPE_NONE}, {"F8_E5M2", 8, MLA_DTYPE_NONE},
+    {"F32", 32, MLA_DTYPE_F32},     {"F16", 16, MLA_DTYPE_F16},     {"BF16", 16, MLA_DTYPE_BF16},
+    {"I32", 32, MLA_DTYPE_I32},     {"I64", 64, MLA_DTYPE_I64},     {"I8", 8, MLA_DTYPE_I8},
+    {"U8", 8, MLA_DTYPE_U8},        {"F64", 64, MLA_DTYPE_NONE},    {"U64", 64, MLA_DTYPE_NONE},
+    {"U32", 32, MLA_DTYPE_NONE},    {"I16", 16, MLA_DTYPE_NONE},    {"U16", 16, MLA_DTYPE_NONE},
+    {"BOOL", 8, MLA_DTYPE_NONE},    {"F8_E4M3", 8, MLA_DTYPE_NONE}, {"F8_E5M2", 8, MLA_DTYPE_NONE},
     {"F8_E8M0", 8, MLA_DTYPE_NONE},
 };
 
@@ -88,7 +89,8 @@ static bool whole_number(const cJSON *item, uint64_t *value)
 }
 
 /* One entry of the header into *entry: everything that can be said without looking at its neighbours. */
-static bool parse_entry(const cJSON *item, uint64_t data_bytes, safetensors_entry *entry, char *error, size_t error_size)
+static bool parse_entry(const cJSON *item, uint64_t data_bytes, safetensors_entry *entry, char *error,
+                        size_t error_size)
 {
     const char *name = item->string;
     if (!cJSON_IsObject(item)) {
@@ -143,8 +145,8 @@ static bool parse_entry(const cJSON *item, uint64_t data_bytes, safetensors_entr
     }
     if (cJSON_GetArraySize(offsets) != 2 || !whole_number(cJSON_GetArrayItem(offsets, 0), &entry->begin) ||
         !whole_number(cJSON_GetArrayItem(offsets, 1), &entry->end)) {
-        return refuse(error, error_size, "data_offsets of tensor '%.*s' must be two whole numbers from 0 to 2^53", QUOTED,
-                      name);
+        return refuse(error, error_size, "data_offsets of tensor '%.*s' must be two whole numbers from 0 to 2^53",
+                      QUOTED, name);
     }
     if (entry->begin > entry->end || entry->end > data_bytes) {
         return refuse(error, error_size,
@@ -231,8 +233,8 @@ static bool parse_header(safetensors_file *file, char *error, size_t error_size)
         at = entry->end;
     }
     if (at != file->data_bytes) {
-        return refuse(error, error_size, "the tensors end at byte %" PRIu64 " of the data, but the file has %" PRIu64, at,
-                      file->data_bytes);
+        return refuse(error, error_size, "the tensors end at byte %" PRIu64 " of the data, but the file has %" PRIu64,
+                      at, file->data_bytes);
     }
     if (file->metadata != NULL) {
         if (!cJSON_IsObject(file->metadata)) {
@@ -464,7 +466,8 @@ bool safetensors_write(const char *path, const safetensors_output *tensor, size_
 {
     for (size_t i = 0; i < n_tensor; i++) {
         if (output_dtype_name(tensor[i].dtype) == NULL) {
-            return refuse(error, error_size, "tensor '%s' has a dtype that safetensors has no name for", tensor[i].name);
+            return refuse(error, error_size, "tensor '%s' has a dtype that safetensors has no name for",
+                          tensor[i].name);
         }
     }
     size_t path_length = strlen(path);

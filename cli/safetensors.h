@@ -37,9 +37,9 @@ safetensors_file *safetensors_open(const char *path, char *error, size_t error_s
 void safetensors_close(safetensors_file *file); /* NULL is fine */
 
 size_t safetensors_count(const safetensors_file *file);
-const safetensors_entry *safetensors_at(const safetensors_file *file, size_t i);            /* in order of their data */
-const safetensors_entry *safetensors_find(const safetensors_file *file, const char *name);  /* NULL: not there */
-const char *safetensors_metadata(const safetensors_file *file, const char *key);            /* NULL: not there */
+const safetensors_entry *safetensors_at(const safetensors_file *file, size_t i);           /* in order of their data */
+const safetensors_entry *safetensors_find(const safetensors_file *file, const char *name); /* NULL: not there */
+const char *safetensors_metadata(const safetensors_file *file, const char *key);           /* NULL: not there */
 size_t safetensors_metadata_count(const safetensors_file *file);
 void safetensors_metadata_at(const safetensors_file *file, size_t i, const char **key, const char **value);
 

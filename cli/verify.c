@@ -310,7 +310,9 @@ static double growth(double n)
 static double half_ulp(mla_dtype dtype, double x)
 {
     int digits = dtype == MLA_DTYPE_BF16 ? 8 : dtype == MLA_DTYPE_F16 ? 11 : 24;
-    int lowest = dtype == MLA_DTYPE_F16 ? -24 : dtype == MLA_DTYPE_BF16 ? -133 : -149; /* exponent of the smallest step */
+    int lowest = dtype == MLA_DTYPE_F16    ? -24
+                 : dtype == MLA_DTYPE_BF16 ? -133
+                                           : -149; /* exponent of the smallest step */
     int exponent = INT_MIN / 2;
     if (x != 0) {
         frexp(x, &exponent);
@@ -324,8 +326,9 @@ static double largest_of(mla_dtype dtype)
     return dtype == MLA_DTYPE_F16 ? 65504 : dtype == MLA_DTYPE_BF16 ? 0x1.fep127 : 0x1.fffffep127;
 }
 
-/* error / bound of a value; 0 when both are the same infinity or both NaN, infinite when only one is. */
-static double judge(double got, double truth, double bound, double largest)
+/* How much of its bound a value uses up beyond the rounding of the output, which everybody commits; 0 when both are the same
+ * infinity or both NaN, infinite when only one is. */
+static double judge(double got, double truth, verify_bound bound, double largest)
 {
     if (isnan(truth) || isnan(got)) {
         return isnan(truth) && isnan(got) ? 0 : INFINITY;
@@ -334,10 +337,10 @@ static double judge(double got, double truth, double bound, double largest)
         return got == truth ? 0 : INFINITY;
     }
     if (isinf(got)) { /* overflow of the output type is right only where the truth is past its end */
-        return fabs(truth) + bound >= largest && (got > 0) == (truth > 0) ? 0 : INFINITY;
+        return fabs(truth) + bound.arithmetic + bound.output >= largest && (got > 0) == (truth > 0) ? 0 : INFINITY;
     }
-    double error = fabs(got - truth);
-    return error == 0 ? 0 : error / bound;
+    double error = fabs(got - truth) - bound.output;
+    return error <= 0 ? 0 : error / bound.arithmetic;
 }
 
 static void name_element(const verify_truth *t, int64_t row, int64_t head, int64_t column, char *text, size_t size)
@@ -352,7 +355,8 @@ static void name_element(const verify_truth *t, int64_t row, int64_t head, int64
     }
 }
 
-double verify_bound(const verify_truth *t, int64_t row, int64_t head, int64_t column, mla_dtype o_dtype, bool recorded)
+verify_bound verify_bound_of(const verify_truth *t, int64_t row, int64_t head, int64_t column, mla_dtype o_dtype,
+                             bool recorded)
 {
     int64_t pair = row * t->n_head + head;
     double factor = recorded ? 2 : 1;
@@ -361,18 +365,20 @@ double verify_bound(const verify_truth *t, int64_t row, int64_t head, int64_t co
     double score_error = U * (growth(t->d_k) + CONSTANT) * s + CONSTANT * U;
     double sums = U * (growth(t->n_key) + CONSTANT);
     if (column < 0) {
-        return factor * (score_error + sums) * t->lse_unit + 2 * U * fabs((double)t->lse[pair]);
+        double truth = fabs((double)t->lse[pair]);
+        return (verify_bound){factor * (score_error + sums) * t->lse_unit + U * truth, U * truth};
     }
     if (empty) {
-        return 0;
+        return (verify_bound){0, 0};
     }
     int64_t at = pair * t->d_v + column;
     double truth = fabs((double)t->o[at]), weight = (double)t->weight[at];
     double underflow = t->n_key * 0x1p-126 * t->v_max; /* probabilities too small for fp32 may count as 0 */
     double p_rounding = !recorded || t->q_dtype == MLA_DTYPE_F32 ? 0 : t->q_dtype == MLA_DTYPE_BF16 ? 0x1p-9 : 0x1p-12;
-    double spread = factor * ((2 * score_error + sums) * weight + underflow) + p_rounding * weight;
-    /* the type's rounding happens near the truth, maybe one binade up; the truth was itself rounded to fp32 */
-    return spread + half_ulp(o_dtype, truth + spread) + U * truth;
+    /* the truth was itself rounded to fp32 */
+    double spread = factor * ((2 * score_error + sums) * weight + underflow) + p_rounding * weight + U * truth;
+    return (verify_bound){spread,
+                          half_ulp(o_dtype, truth + spread)}; /* it is rounded near the truth, maybe a binade up */
 }
 
 /* o or lse seen as [row * head][column] */
@@ -399,7 +405,7 @@ void verify_compare(const verify_truth *t, const mla_tensor *o, const mla_tensor
         for (int64_t column = first; column < t->d_v; column++) {
             double got = (double)element(column < 0 ? lse : o, pair, column);
             double truth = (double)(column < 0 ? t->lse[pair] : t->o[pair * t->d_v + column]);
-            double bound = verify_bound(t, row, head, column, o->dtype, recorded);
+            verify_bound bound = verify_bound_of(t, row, head, column, o->dtype, recorded);
             double ratio = judge(got, truth, bound, largest_of(column < 0 ? MLA_DTYPE_F32 : o->dtype));
             if (column >= 0 && isfinite(got) && isfinite(truth)) {
                 error2 += (got - truth) * (got - truth);
@@ -424,8 +430,9 @@ void verify_compare(const verify_truth *t, const mla_tensor *o, const mla_tensor
     int64_t pair = worst_row * t->n_head + worst_head;
     char name[112];
     name_element(t, worst_row, worst_head, worst_column, name, sizeof name);
+    verify_bound bound = verify_bound_of(t, worst_row, worst_head, worst_column, o->dtype, recorded);
     snprintf(report->sentence, sizeof report->sentence, "%s = %.8g, should be %.8g within %.2g", name,
              (double)element(worst_column < 0 ? lse : o, pair, worst_column),
              (double)(worst_column < 0 ? t->lse[pair] : t->o[pair * t->d_v + worst_column]),
-             verify_bound(t, worst_row, worst_head, worst_column, o->dtype, recorded));
+             bound.arithmetic + bound.output);
 }

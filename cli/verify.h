@@ -15,12 +15,12 @@
 /* What is true of a problem: filled by verify_prepare(), contiguous, [row][head] and [row][head][d_v] with the rows of o. */
 typedef struct verify_truth {
     float *o, *lse;
-    float *weight;  /* A: sum of p |v|, per element of o */
-    float *score;   /* S: per (row, head) */
+    float *weight; /* A: sum of p |v|, per element of o */
+    float *score;  /* S: per (row, head) */
     int64_t n_row, n_head, d_v;
     int32_t n_dim; /* leading dims of o before [head][d_v]: 1 or 2 */
     int64_t dim[2];
-    double n_key;      /* most keys that a row may see */
+    double n_key; /* most keys that a row may see */
     double d_k;
     double score_bias; /* largest |mask| that is added to a score */
     double v_max;      /* largest finite |v| */
@@ -32,7 +32,7 @@ typedef struct verify_truth {
 typedef struct verify_report {
     bool passed;
     int64_t n_value;    /* compared, o and lse together */
-    double worst;       /* largest error / bound */
+    double worst;       /* largest (error - bound.output) / bound.arithmetic: 1 or less is right */
     double normwise;    /* ||o - truth|| / ||truth|| over all finite elements */
     char sentence[256]; /* the worst element, in words */
 } verify_report;
@@ -44,9 +44,14 @@ typedef struct verify_report {
 mla_status verify_prepare(const mla_problem *problem, verify_truth *truth);
 void verify_release(verify_truth *truth); /* a zeroed one is fine */
 
-/* The bound of element (row, head, column) of an output of that dtype; column -1: of lse. */
-double verify_bound(const verify_truth *truth, int64_t row, int64_t head, int64_t column, mla_dtype o_dtype,
-                    bool recorded);
+/* What element (row, head, column) of an output of that dtype may differ by; column -1: of lse. */
+typedef struct verify_bound {
+    double arithmetic; /* rounding errors on the way */
+    double output;     /* half a unit in the last place of the output */
+} verify_bound;
+
+verify_bound verify_bound_of(const verify_truth *truth, int64_t row, int64_t head, int64_t column, mla_dtype o_dtype,
+                             bool recorded);
 
 /*
  * Compares o (any float dtype) and lse (absent: not compared), both with the dims of the problem's. `recorded`: they come

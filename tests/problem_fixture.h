@@ -43,7 +43,11 @@ typedef struct fixture {
     fixture_segment segment[2];
 } fixture;
 
-#define DIMS(...) (int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}
+#define DIMS(...)                                                              \
+    (int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]) \
+    {                                                                          \
+        __VA_ARGS__                                                            \
+    }
 
 static inline void fixture_queries(fixture *f, bool batched)
 {

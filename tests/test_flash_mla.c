@@ -1,206 +1,15 @@
 /*
  * test_flash_mla.c - the attention call of the flash_mla door, from its arguments to its numbers.
  *
- * Two tricks make exact results without a reference. With q = 0 all probabilities are equal, so an output is the mean of
- * the visible values and lse is the log of their number. With "V = t" the value row of token t holds the number t, so the
- * mean tells which tokens were seen. Small integers and their means are exact in bf16: a result differs from the mean by a
- * few fp32 roundings, and one rounding to bf16 removes them, so outputs are compared with ==.
- *
- * Every cache row that no token may see holds NaN, and outputs hold NaN before the call.
+ * Two tricks make exact results without a reference. With q = 0 all probabilities are equal, so an output is the mean
+ * of the visible values and lse is the log of their number. With "V = t" the value row of token t holds the number t,
+ * so the mean tells which tokens were seen. Small integers and their means are exact in bf16: a result differs from the
+ * mean by a few fp32 roundings, and one rounding to bf16 removes them, so outputs are compared with ==.
  */
-#include <float.h>
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "flash_mla_call.h"
 
-#include <cmocka.h>
-
-#include "mla/flash_mla.h"
-#include "mla/mla.h"
-
-#define UNUSED_PAGE 2147480000 /* what serving stacks leave in the tail of a page table */
-#define COUNT(array) ((int64_t)(sizeof(array) / sizeof(array)[0]))
-
-/* ---- 16-bit numbers ------------------------------------------------------------------------------------------------- */
-
-static float bits_to_float(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static uint32_t float_to_bits(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-/* Exact for what the tests store: NaN, 0, and numbers of at most 8 significant bits within the range of f16. */
-static uint16_t encode(mla_dtype dtype, float value)
-{
-    uint32_t bits = float_to_bits(value);
-    if (dtype == MLA_DTYPE_BF16) {
-        assert_true(isnan(value) || (bits & 0xffff) == 0);
-        return (uint16_t)(bits >> 16);
-    }
-    if (isnan(value)) {
-        return 0x7e00;
-    }
-    uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
-    int exponent = (int)(bits >> 23 & 0xff) - 127;
-    if (value == 0) {
-        return sign;
-    }
-    assert_true(exponent >= -14 && exponent <= 15 && (bits & 0x1fff) == 0);
-    return (uint16_t)(sign | (exponent + 15) << 10 | (bits >> 13 & 0x3ff));
-}
-
-static float decode(mla_dtype dtype, uint16_t code)
-{
-    if (dtype == MLA_DTYPE_BF16) {
-        return bits_to_float((uint32_t)code << 16);
-    }
-    int exponent = code >> 10 & 0x1f, fraction = code & 0x3ff;
-    float magnitude = exponent == 31 ? (fraction ? NAN : INFINITY)
-                      : exponent == 0 ? ldexpf((float)fraction, -24)
-                                      : ldexpf((float)(fraction | 0x400), exponent - 25);
-    return code & 0x8000 ? -magnitude : magnitude;
-}
-
-/* ---- one call ------------------------------------------------------------------------------------------------------- */
-
-typedef struct call {
-    int64_t b, s_q, h_q, h_kv, d, d_v, page, n_page, max_page;
-    mla_dtype dtype;
-    bool causal;
-    const float *scale;
-    uint16_t *q_data, *cache_data, *out_data;
-    int32_t *table, *lens;
-    float *lse_data;
-    mla_tensor q, cache, block_table, seqlens, out, lse;
-    const mla_tensor *metadata, *num_splits;
-} call;
-
-static void *allocate(int64_t count, size_t size)
-{
-    void *memory = malloc((size_t)(count > 0 ? count : 1) * size);
-    assert_non_null(memory);
-    return memory;
-}
-
-/* q = 0, a cache of NaN, pages in order; then whoever calls writes rows and may swap views. */
-static void open_call(call *c, mla_dtype dtype, int64_t b, int64_t s_q, int64_t h_q, int64_t h_kv, int64_t d, int64_t d_v,
-                      int64_t page, const int32_t *lens, bool causal)
-{
-    *c = (call){.b = b, .s_q = s_q, .h_q = h_q, .h_kv = h_kv, .d = d, .d_v = d_v, .page = page, .dtype = dtype,
-                .causal = causal};
-    for (int64_t i = 0; i < b; i++) {
-        int64_t used = lens[i] > 0 ? (lens[i] + page - 1) / page : 0;
-        c->max_page = used > c->max_page ? used : c->max_page;
-        c->n_page += used;
-    }
-    c->n_page++; /* one that nobody uses */
-    c->q_data = allocate(b * s_q * h_q * d, sizeof *c->q_data);
-    c->out_data = allocate(b * s_q * h_q * d_v, sizeof *c->out_data);
-    c->lse_data = allocate(b * h_q * s_q, sizeof *c->lse_data);
-    c->cache_data = allocate(c->n_page * page * h_kv * d, sizeof *c->cache_data);
-    c->table = allocate(b * c->max_page, sizeof *c->table);
-    c->lens = allocate(b, sizeof *c->lens);
-    memset(c->q_data, 0, (size_t)(b * s_q * h_q * d) * sizeof *c->q_data);
-    for (int64_t i = 0; i < c->n_page * page * h_kv * d; i++) {
-        c->cache_data[i] = encode(dtype, NAN);
-    }
-    int32_t next = 0;
-    for (int64_t i = 0; i < b; i++) {
-        c->lens[i] = lens[i];
-        for (int64_t j = 0; j < c->max_page; j++) {
-            c->table[i * c->max_page + j] = j * page < lens[i] ? next++ : j % 2 ? UNUSED_PAGE : -1;
-        }
-    }
-    c->q = mla_tensor_make(c->q_data, dtype, 4, (int64_t[]){b, s_q, h_q, d});
-    c->cache = mla_tensor_make(c->cache_data, dtype, 4, (int64_t[]){c->n_page, page, h_kv, d});
-    c->block_table = mla_tensor_make(c->table, MLA_DTYPE_I32, 2, (int64_t[]){b, c->max_page});
-    c->seqlens = mla_tensor_make(c->lens, MLA_DTYPE_I32, 1, &b);
-    c->out = mla_tensor_make(c->out_data, dtype, 4, (int64_t[]){b, s_q, h_q, d_v});
-    c->lse = mla_tensor_make(c->lse_data, MLA_DTYPE_F32, 3, (int64_t[]){b, h_q, s_q});
-}
-
-static void close_call(call *c)
-{
-    free(c->q_data);
-    free(c->out_data);
-    free(c->lse_data);
-    free(c->cache_data);
-    free(c->table);
-    free(c->lens);
-}
-
-/* d 576, d_v 512, bf16: the shape that this interface was made for. */
-static void open_default(call *c, int64_t b, int64_t s_q, int64_t h_q, int64_t h_kv, int64_t page, const int32_t *lens,
-                         bool causal)
-{
-    open_call(c, MLA_DTYPE_BF16, b, s_q, h_q, h_kv, 576, 512, page, lens, causal);
-}
-
-static uint16_t *cache_row(const call *c, int64_t request, int64_t token, int64_t head)
-{
-    int64_t page = c->table[request * c->max_page + token / c->page];
-    return (uint16_t *)c->cache.data + page * c->cache.stride[0] + token % c->page * c->cache.stride[1] +
-           head * c->cache.stride[2];
-}
-
-/* Fills the rows of all tokens in use: V = t, times `by_token`, plus the number of the kv head times `by_head`. */
-static void fill_rows(const call *c, float by_token, float by_head)
-{
-    for (int64_t i = 0; i < c->b; i++) {
-        for (int64_t t = 0; t < c->lens[i]; t++) {
-            for (int64_t h = 0; h < c->h_kv; h++) {
-                uint16_t *row = cache_row(c, i, t, h);
-                for (int64_t x = 0; x < c->d; x++) {
-                    row[x] = encode(c->dtype, (float)t * by_token + (float)h * by_head);
-                }
-            }
-        }
-    }
-}
-
-static mla_status try_call(call *c)
-{
-    for (int64_t i = 0; i < c->b * c->s_q * c->h_q * c->d_v; i++) {
-        c->out_data[i] = encode(c->dtype, NAN);
-    }
-    for (int64_t i = 0; i < c->b * c->s_q * c->h_q; i++) {
-        c->lse_data[i] = NAN;
-    }
-    return flash_mla_with_kvcache(&c->q, &c->cache, &c->block_table, &c->seqlens, c->d_v, c->metadata, c->num_splits,
-                                  c->scale, c->causal, &c->out, &c->lse);
-}
-
-static void run_call(call *c)
-{
-    if (try_call(c) != MLA_STATUS_OK) {
-        fail_msg("%s", mla_last_error());
-    }
-}
-
-static float out_at(const call *c, int64_t i, int64_t j, int64_t h, int64_t x)
-{
-    return decode(c->dtype, ((uint16_t *)c->out.data)[i * c->out.stride[0] + j * c->out.stride[1] + h * c->out.stride[2] + x]);
-}
-
-static float lse_at(const call *c, int64_t i, int64_t j, int64_t h)
-{
-    return ((float *)c->lse.data)[i * c->lse.stride[0] + h * c->lse.stride[1] + j * c->lse.stride[2]];
-}
-
-/* A token that sees `n` keys whose mean value is `mean`, scores 0; n = 0: the lonely row. All heads, all columns.
- * lse is at most four roundings away from the double logarithm: of the log itself, its sum with the maximum, the change of
+/* A token that sees `n` keys whose mean value is `mean`, scores 0; n = 0: the lonely row. All heads, all columns. lse
+ * is at most four roundings away from the double logarithm: of the log itself, its sum with the maximum, the change of
  * base, and ln 2. */
 static void expect_mean(const call *c, int64_t i, int64_t j, float mean, int64_t n)
 {
@@ -208,7 +17,8 @@ static void expect_mean(const call *c, int64_t i, int64_t j, float mean, int64_t
         for (int64_t x = 0; x < c->d_v; x++) {
             float got = out_at(c, i, j, h, x);
             if (float_to_bits(got) != float_to_bits(n == 0 ? 0.0f : mean)) { /* +0, not -0, for a lonely row */
-                fail_msg("out[%d][%d][%d][%d] = %g instead of %g", (int)i, (int)j, (int)h, (int)x, (double)got, (double)mean);
+                fail_msg("out[%d][%d][%d][%d] = %g instead of %g", (int)i, (int)j, (int)h, (int)x, (double)got,
+                         (double)mean);
             }
         }
         double lse = lse_at(c, i, j, h), expected = n == 0 ? INFINITY : log((double)n);
@@ -218,7 +28,7 @@ static void expect_mean(const call *c, int64_t i, int64_t j, float mean, int64_t
     }
 }
 
-/* ---- lengths, paging, padding --------------------------------------------------------------------------------------- */
+/* ---- lengths, paging, padding ------------------------------------------------------------------------------------ */
 
 static void test_empty_requests(void **state)
 {
@@ -246,8 +56,8 @@ static void test_empty_requests(void **state)
     close_call(&c);
 }
 
-/* Padded slots of a captured batch: length 0 and a table of -1; or length 1 and page 0. With the scheduler rows that other
- * stacks write by hand: -1 for idle parts, equal neighbours in num_splits. */
+/* Padded slots of a captured batch: length 0 and a table of -1; or length 1 and page 0. With the scheduler rows that
+ * other stacks write by hand: -1 for idle parts, equal neighbours in num_splits. */
 static void test_padded_slots(void **state)
 {
     (void)state;
@@ -355,7 +165,7 @@ static void test_table_counts_pages(void **state)
     close_call(&c);
 }
 
-/* ---- several query tokens ------------------------------------------------------------------------------------------- */
+/* ---- several query tokens ---------------------------------------------------------------------------------------- */
 
 static void test_causal(void **state)
 {
@@ -429,14 +239,15 @@ static void test_grouped_heads(void **state)
                 float expected = n == 0 ? 0 : 0.5f * (float)(n - 1) + 16 * (float)(h / 42);
                 assert_true(out_at(&c, i, j, h, 0) == expected && out_at(&c, i, j, h, 511) == expected);
                 assert_true(n == 0 ? lse_at(&c, i, j, h) == INFINITY
-                                   : fabs(lse_at(&c, i, j, h) - log((double)n)) <= 4 * FLT_EPSILON * fmax(1, log((double)n)));
+                                   : fabs(lse_at(&c, i, j, h) - log((double)n)) <=
+                                         4 * FLT_EPSILON * fmax(1, log((double)n)));
             }
         }
     }
     close_call(&c);
 }
 
-/* ---- scores and their logarithm ------------------------------------------------------------------------------------- */
+/* ---- scores and their logarithm ---------------------------------------------------------------------------------- */
 
 /* lse is a natural logarithm. */
 static void test_lse_of_equal_keys(void **state)
@@ -450,8 +261,8 @@ static void test_lse_of_equal_keys(void **state)
     close_call(&c);
 }
 
-/* A sum of d products in fp32, in any order, is within d roundings of the sum of their sizes; scaling before or after adds
- * two, the change of base and the logarithm four. */
+/* A sum of d products in fp32, in any order, is within d roundings of the sum of their sizes; scaling before or after
+ * adds two, the change of base and the logarithm four. */
 static double score_bound(int64_t d, double sizes)
 {
     return (double)(d + 6) * (FLT_EPSILON / 2) * sizes;
@@ -512,7 +323,7 @@ static void test_scale(void **state)
     }
 }
 
-/* ---- views ---------------------------------------------------------------------------------------------------------- */
+/* ---- views ------------------------------------------------------------------------------------------------------- */
 
 /* Numbers that differ everywhere, with 8 significant bits at most. */
 static float pattern(int64_t i)
@@ -553,15 +364,16 @@ static void expect_same(const call *a, const call *b)
     }
 }
 
-/* Not only like each other, but right: the formula in double. A probability is off by at most twice the error of a score, a
- * result by that times the sizes it sums, and by half a unit in the last of the 8 bits of bf16. */
+/* Not only like each other, but right: the formula in double. A probability is off by at most twice the error of a
+ * score, a result by that times the sizes it sums, and by half a unit in the last of the 8 bits of bf16. */
 static void expect_formula(const call *c)
 {
     for (int64_t i = 0; i < c->b; i++) {
         for (int64_t j = 0; j < c->s_q; j++) {
             int64_t n = c->lens[i] - (c->causal ? c->s_q - 1 - j : 0);
             for (int64_t h = 0; h < c->h_q; h++) {
-                const uint16_t *q = (uint16_t *)c->q.data + i * c->q.stride[0] + j * c->q.stride[1] + h * c->q.stride[2];
+                const uint16_t *q =
+                    (uint16_t *)c->q.data + i * c->q.stride[0] + j * c->q.stride[1] + h * c->q.stride[2];
                 double score[128], most = -INFINITY, sum = 0, error = 0;
                 for (int64_t t = 0; t < n; t++) {
                     const uint16_t *k = cache_row(c, i, t, h / (c->h_q / c->h_kv));
@@ -626,7 +438,8 @@ static void test_strided_views(void **state)
 
     open_pattern(&c, 16, false);
     int64_t layers = 3, wide = 600;
-    uint16_t *q = allocate(2 * 3 * 16 * 576, sizeof *q), *pool = allocate(c.n_page * layers * 16 * 2 * wide, sizeof *pool);
+    uint16_t *q = allocate(2 * 3 * 16 * 576, sizeof *q),
+             *pool = allocate(c.n_page * layers * 16 * 2 * wide, sizeof *pool);
     uint16_t *out = allocate(8 * 3 * 2 * 520, sizeof *out);
     int32_t *table = allocate(2 * 9, sizeof *table);
     float *lse = allocate(2 * 3 * 8, sizeof *lse);
@@ -683,8 +496,8 @@ static void test_without_lse(void **state)
     open_pattern(&with, 64, true);
     open_pattern(&without, 64, true);
     run_call(&with);
-    mla_status status = flash_mla_with_kvcache(&without.q, &without.cache, &without.block_table, &without.seqlens, 512, NULL,
-                                               NULL, NULL, true, &without.out, NULL);
+    mla_status status = flash_mla_with_kvcache(&without.q, &without.cache, &without.block_table, &without.seqlens, 512,
+                                               NULL, NULL, NULL, true, &without.out, NULL);
     assert_int_equal(status, MLA_STATUS_OK);
     assert_memory_equal(with.out_data, without.out_data, 2 * 3 * 8 * 512 * sizeof *with.out_data);
     close_call(&with);
@@ -723,145 +536,6 @@ static void test_metadata_is_a_hint(void **state)
     close_call(&plain);
 }
 
-/* ---- refusals, in the words of the arguments ------------------------------------------------------------------------ */
-
-static void refuse(call *c, mla_status status, const char *words)
-{
-    mla_status got = try_call(c);
-    if (got != status || strstr(mla_last_error(), words) == NULL) {
-        fail_msg("%s \"%s\" instead of %s \"%s\"", mla_status_name(got), mla_last_error(), mla_status_name(status), words);
-    }
-    for (int64_t i = 0; i < c->b * c->s_q * c->h_q; i++) { /* outputs are untouched */
-        assert_true(isnan(c->lse_data[i]));
-    }
-}
-
-static call *fresh(call *c)
-{
-    if (c->q_data != NULL) {
-        close_call(c);
-    }
-    open_default(c, 4, 2, 16, 1, 64, (int32_t[]){65, 3, 0, 100}, true);
-    fill_rows(c, 0, 0);
-    return c;
-}
-
-static void test_refusals(void **state)
-{
-    (void)state;
-    call c = {0};
-    fresh(&c)->lens[3] = 9000;
-    refuse(&c, MLA_STATUS_OUT_OF_RANGE, "cache_seqlens[3] = 9000 exceeds the page table's 2 pages * 64 tokens");
-    fresh(&c)->table[1] = UNUSED_PAGE;
-    refuse(&c, MLA_STATUS_OUT_OF_RANGE, "block_table[0][1] = 2147480000 is not one of the 6 pages of k_cache");
-    fresh(&c)->seqlens.dtype = MLA_DTYPE_I64;
-    refuse(&c, MLA_STATUS_BAD_DTYPE, "cache_seqlens.dtype = i64 must be i32");
-    fresh(&c)->block_table.dtype = MLA_DTYPE_I64;
-    refuse(&c, MLA_STATUS_BAD_DTYPE, "block_table.dtype = i64 must be i32");
-    fresh(&c)->seqlens = mla_tensor_make(c.lens, MLA_DTYPE_I32, 2, (int64_t[]){4, 1});
-    refuse(&c, MLA_STATUS_BAD_SHAPE, "cache_seqlens.ndim = 2 must be 1");
-    fresh(&c)->seqlens.dim[0] = 3;
-    refuse(&c, MLA_STATUS_BAD_SHAPE, "cache_seqlens.dim[0] = 3 differs from q.dim[0] = 4");
-    fresh(&c)->cache.dim[3] = 512;
-    refuse(&c, MLA_STATUS_BAD_SHAPE, "k_cache.dim[3] = 512 differs from q.dim[3] = 576");
-    fresh(&c)->cache.dim[2] = 3;
-    refuse(&c, MLA_STATUS_BAD_SHAPE, "k_cache.dim[2] = 3 kv heads do not divide q.dim[2] = 16 query heads");
-    fresh(&c)->cache.dtype = MLA_DTYPE_F16;
-    refuse(&c, MLA_STATUS_BAD_DTYPE, "k_cache.dtype = f16 differs from q.dtype = bf16");
-    fresh(&c)->out.dtype = MLA_DTYPE_F32;
-    refuse(&c, MLA_STATUS_BAD_DTYPE, "out.dtype = f32 differs from q.dtype = bf16");
-    fresh(&c)->q.dtype = MLA_DTYPE_F32;
-    refuse(&c, MLA_STATUS_BAD_DTYPE, "q.dtype = f32 must be f16 or bf16");
-    fresh(&c)->q.ndim = 3; /* would be a packed q, and another problem */
-    refuse(&c, MLA_STATUS_BAD_SHAPE, "q.ndim = 3 must be 4: [b][s_q][h_q][d]");
-    fresh(&c)->cache.ndim = 3;
-    refuse(&c, MLA_STATUS_BAD_SHAPE, "k_cache.ndim = 3 must be 4: [n_page][page_size][h_kv][d]");
-    fresh(&c)->block_table = (mla_tensor){0}; /* would be a cache without pages */
-    refuse(&c, MLA_STATUS_NULL_POINTER, "block_table is missing");
-    fresh(&c)->seqlens = (mla_tensor){0};
-    refuse(&c, MLA_STATUS_NULL_POINTER, "cache_seqlens is missing");
-    fresh(&c)->cache = (mla_tensor){0};
-    refuse(&c, MLA_STATUS_NULL_POINTER, "k_cache is missing");
-    fresh(&c)->q = (mla_tensor){0};
-    refuse(&c, MLA_STATUS_NULL_POINTER, "q is missing");
-    fresh(&c)->out = (mla_tensor){0};
-    refuse(&c, MLA_STATUS_NULL_POINTER, "out is missing");
-    fresh(&c)->cache.stride[3] = 2;
-    refuse(&c, MLA_STATUS_BAD_STRIDE, "k_cache.stride[3] = 2 must be 1");
-    fresh(&c)->block_table.stride[1] = 2;
-    refuse(&c, MLA_STATUS_BAD_STRIDE, "block_table.stride[1] = 2 must be 1");
-    fresh(&c)->seqlens.stride[0] = 2;
-    refuse(&c, MLA_STATUS_BAD_STRIDE, "cache_seqlens.stride[0] = 2 must be 1");
-    fresh(&c)->cache.dim[1] = 0;
-    refuse(&c, MLA_STATUS_BAD_SHAPE, "k_cache.dim[1] = 0 must be at least 1: the page size");
-    fresh(&c)->q.dim[2] = 0;
-    c.lse.dim[1] = 0;
-    refuse(&c, MLA_STATUS_BAD_SHAPE, "q.dim[2] = 0 must be at least 1");
-    fresh(&c)->lse.dim[1] = 2; /* [b][s_q][h_q], the order of the core, is not the order of this door */
-    c.lse.dim[2] = 16;
-    refuse(&c, MLA_STATUS_BAD_SHAPE, "softmax_lse.dim[1] = 2 differs from q.dim[2] = 16: [b][h_q][s_q]");
-    fresh(&c)->lse.dtype = MLA_DTYPE_BF16;
-    refuse(&c, MLA_STATUS_BAD_DTYPE, "softmax_lse.dtype = bf16 must be f32");
-    fresh(&c)->out.data = c.q_data;
-    refuse(&c, MLA_STATUS_BAD_VALUE, "overlaps q");
-    fresh(&c)->cache.device.type = MLA_DEVICE_CUDA;
-    refuse(&c, MLA_STATUS_BAD_DEVICE, "k_cache is on device 1:0, but q is on device 0:0");
-
-    static const float scales[] = {NAN, INFINITY};
-    fresh(&c)->scale = &scales[0];
-    refuse(&c, MLA_STATUS_BAD_VALUE, "softmax_scale = nan must be finite");
-    fresh(&c)->scale = &scales[1];
-    refuse(&c, MLA_STATUS_BAD_VALUE, "softmax_scale = inf must be finite");
-    static const int64_t widths[] = {0, -1, 577, INT64_MAX};
-    for (int64_t k = 0; k < COUNT(widths); k++) {
-        fresh(&c);
-        assert_int_equal(flash_mla_with_kvcache(&c.q, &c.cache, &c.block_table, &c.seqlens, widths[k], NULL, NULL, NULL,
-                                                false, &c.out, NULL), MLA_STATUS_BAD_VALUE);
-        assert_non_null(strstr(mla_last_error(), "must be between 1 and q.dim[3] = 576"));
-    }
-    fresh(&c)->out.dim[3] = 500;
-    refuse(&c, MLA_STATUS_BAD_SHAPE, "out.dim[3] = 500 differs from d_v = 512");
-    assert_int_equal(flash_mla_with_kvcache(NULL, NULL, NULL, NULL, 512, NULL, NULL, NULL, false, NULL, NULL),
-                     MLA_STATUS_NULL_POINTER);
-    assert_string_equal(mla_last_error(), "q is missing");
-    close_call(&c);
-}
-
-static void test_refused_metadata(void **state)
-{
-    (void)state;
-    call c = {0};
-    fresh(&c);
-    int32_t rows[3 * FLASH_MLA_METADATA_COLUMNS] = {0}, splits[5] = {0};
-    const mla_tensor good = mla_tensor_make(rows, MLA_DTYPE_I32, 2, (int64_t[]){3, FLASH_MLA_METADATA_COLUMNS});
-    const mla_tensor good_splits = mla_tensor_make(splits, MLA_DTYPE_I32, 1, (int64_t[]){5});
-    mla_tensor metadata = good, num_splits = good_splits;
-    c.metadata = &metadata;
-    c.num_splits = &num_splits;
-    run_call(&c);
-    metadata.dtype = MLA_DTYPE_F32;
-    refuse(&c, MLA_STATUS_BAD_DTYPE, "tile_scheduler_metadata.dtype = f32 must be i32");
-    metadata = good;
-    metadata.ndim = 1;
-    refuse(&c, MLA_STATUS_BAD_SHAPE, "tile_scheduler_metadata.ndim = 1 must be 2: [n_part][8]");
-    metadata = good;
-    metadata.dim[1] = 6;
-    refuse(&c, MLA_STATUS_BAD_SHAPE, "tile_scheduler_metadata.dim[1] = 6 differs from columns = 8");
-    metadata = good;
-    metadata.data = NULL;
-    refuse(&c, MLA_STATUS_NULL_POINTER, "tile_scheduler_metadata.data is NULL");
-    metadata = good;
-    metadata.device.type = MLA_DEVICE_CUDA;
-    refuse(&c, MLA_STATUS_BAD_DEVICE, "tile_scheduler_metadata is on device 1:0, but q is on device 0:0");
-    metadata = good;
-    num_splits.dtype = MLA_DTYPE_U8;
-    refuse(&c, MLA_STATUS_BAD_DTYPE, "num_splits.dtype = u8 must be i32");
-    num_splits = good_splits;
-    num_splits.dim[0] = 4;
-    refuse(&c, MLA_STATUS_BAD_SHAPE, "num_splits.dim[0] = 4 must be b + 1 = 4 + 1");
-    close_call(&c);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -882,8 +556,6 @@ int main(void)
         cmocka_unit_test(test_strided_views),
         cmocka_unit_test(test_without_lse),
         cmocka_unit_test(test_metadata_is_a_hint),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_refused_metadata),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

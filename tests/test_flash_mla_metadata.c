@@ -1,6 +1,6 @@
 /*
- * test_flash_mla_metadata.c - the tile scheduler tensors of flash_mla: worked examples, what must hold of any schedule, and
- * refusals.
+ * test_flash_mla_metadata.c - the tile scheduler tensors of flash_mla: worked examples, what must hold of any schedule,
+ * and refusals.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,11 @@
 #include "mla/flash_mla.h"
 #include "mla/mla.h"
 
-enum { COLUMNS = FLASH_MLA_METADATA_COLUMNS, BLOCK = FLASH_MLA_KEYS_PER_BLOCK, OVERHEAD = FLASH_MLA_FIXED_OVERHEAD_BLOCKS };
+enum {
+    COLUMNS = FLASH_MLA_METADATA_COLUMNS,
+    BLOCK = FLASH_MLA_KEYS_PER_BLOCK,
+    OVERHEAD = FLASH_MLA_FIXED_OVERHEAD_BLOCKS
+};
 enum { MAX_B = 48, MAX_PART = 256 };
 
 static mla_tensor view_i32(int32_t *data, int32_t ndim, int64_t dim0, int64_t dim1)
@@ -36,10 +40,10 @@ static void schedule(const int32_t *lens, int64_t b, int64_t n_part, int32_t *ro
     assert_memory_equal(copy, lens, (size_t)b * sizeof *lens);
 }
 
-/* ---- worked examples ------------------------------------------------------------------------------------------------ */
+/* ---- worked examples --------------------------------------------------------------------------------------------- */
 
-/* Rows of the February 2025 interface: columns 1 and 3 count tokens. The rows of [4096, 4096] were worked out in blocks for
- * a later interface, whose schedule is the same when no request is empty. */
+/* Rows of the February 2025 interface: columns 1 and 3 count tokens. The rows of [4096, 4096] were worked out in blocks
+ * for a later interface, whose schedule is the same when no request is empty. */
 static const struct {
     int64_t b, n_part;
     int32_t lens[4], splits[5], rows[5][5];
@@ -83,7 +87,7 @@ static void test_worked_examples(void **state)
     }
 }
 
-/* ---- what must hold of any schedule --------------------------------------------------------------------------------- */
+/* ---- what must hold of any schedule ------------------------------------------------------------------------------ */
 
 static int64_t keys_of(int32_t length)
 {
@@ -95,8 +99,8 @@ static int64_t blocks_of(int32_t length)
     return (keys_of(length) + BLOCK - 1) / BLOCK;
 }
 
-/* Walks over the parts with a cursor of its own. Beyond the invariants, it asks that a part stops only where the rules make
- * it stop, which leaves no other schedule. */
+/* Walks over the parts with a cursor of its own. Beyond the invariants, it asks that a part stops only where the rules
+ * make it stop, which leaves no other schedule. */
 static void check_schedule(const int32_t *lens, int64_t b, int64_t n_part, const int32_t *rows, const int32_t *splits)
 {
     int64_t total = 0;
@@ -223,7 +227,7 @@ static void test_parts_are_never_zero(void **state)
     check_schedule(lens, 1, n_part, rows, splits);
 }
 
-/* ---- refusals ------------------------------------------------------------------------------------------------------- */
+/* ---- refusals ---------------------------------------------------------------------------------------------------- */
 
 typedef struct arguments {
     int32_t lens[2 * 3], rows[4 * COLUMNS * 2], splits[8];
@@ -235,7 +239,8 @@ static void refuse(const arguments *a, mla_status status, const char *words)
 {
     mla_status got = flash_mla_get_metadata(&a->seqlens, a->rows_per_head, a->heads, &a->metadata, &a->num_splits);
     if (got != status || strstr(mla_last_error(), words) == NULL) {
-        fail_msg("%s \"%s\" instead of %s \"%s\"", mla_status_name(got), mla_last_error(), mla_status_name(status), words);
+        fail_msg("%s \"%s\" instead of %s \"%s\"", mla_status_name(got), mla_last_error(), mla_status_name(status),
+                 words);
     }
 }
 
@@ -307,8 +312,8 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_worked_examples),      cmocka_unit_test(test_invariants),
-        cmocka_unit_test(test_forced_parts),         cmocka_unit_test(test_parts_are_never_zero),
+        cmocka_unit_test(test_worked_examples), cmocka_unit_test(test_invariants),
+        cmocka_unit_test(test_forced_parts),    cmocka_unit_test(test_parts_are_never_zero),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

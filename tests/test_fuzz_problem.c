@@ -1,11 +1,11 @@
 /*
  * test_fuzz_problem.c - random descriptors thrown at the checker, from a fixed seed.
  *
- * It must not crash (run it under the sanitizers), must end soon, must give a sentence with every refusal, and whatever it
- * accepts must be safe: every row that a token may see is then looked up the way the loops do, within the bounds.
+ * It must not crash (run it under the sanitizers), must end soon, must give a sentence with every refusal, and whatever
+ * it accepts must be safe: every row that a token may see is then looked up the way the loops do, within the bounds.
  *
- * Descriptors of index tensors are honest about their memory, for the checker has to read it: after the mutations each of
- * them is moved into one arena, and made small when it does not fit there. All others may claim anything.
+ * Descriptors of index tensors are honest about their memory, for the checker has to read it: after the mutations each
+ * of them is moved into one arena, and made small when it does not fit there. All others may claim anything.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,9 +39,33 @@ static int64_t below(int64_t n)
 
 static int64_t nasty(int64_t current)
 {
-    static const int64_t zoo[] = {INT64_MIN, INT64_MIN + 1, INT32_MIN, -64, -2, -1, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 64,
-                                  UNUSED_PAGE, INT32_MAX, (int64_t)1 << 31, (int64_t)1 << 40, (int64_t)1 << 62,
-                                  INT64_MAX - 1, INT64_MAX};
+    static const int64_t zoo[] = {INT64_MIN,
+                                  INT64_MIN + 1,
+                                  INT32_MIN,
+                                  -64,
+                                  -2,
+                                  -1,
+                                  0,
+                                  0,
+                                  1,
+                                  1,
+                                  2,
+                                  3,
+                                  4,
+                                  5,
+                                  6,
+                                  7,
+                                  8,
+                                  12,
+                                  16,
+                                  64,
+                                  UNUSED_PAGE,
+                                  INT32_MAX,
+                                  (int64_t)1 << 31,
+                                  (int64_t)1 << 40,
+                                  (int64_t)1 << 62,
+                                  INT64_MAX - 1,
+                                  INT64_MAX};
     switch (below(3)) {
     case 0: return current > INT64_MIN + 2 && current < INT64_MAX - 2 ? current + below(5) - 2 : current;
     default: return zoo[below(sizeof zoo / sizeof *zoo)];
@@ -51,9 +75,11 @@ static int64_t nasty(int64_t current)
 static mla_tensor *any_tensor(mla_problem *p)
 {
     mla_segment *s = &p->segment[below(2)];
-    mla_tensor *t[] = {&p->q, &p->q_rope, &p->q_begin, &p->q_length, &p->q_descale, &p->qk_descale, &p->pv_descale, &p->sink,
-                       &p->o, &p->lse, &p->max, &s->k, &s->k_rope, &s->v, &s->k_begin, &s->page_table, &s->length,
-                       &s->list, &s->list_length, &s->visible.residual, &s->mask, &s->descale};
+    mla_tensor *t[] = {&p->q,          &p->q_rope,     &p->q_begin, &p->q_length,    &p->q_descale,
+                       &p->qk_descale, &p->pv_descale, &p->sink,    &p->o,           &p->lse,
+                       &p->max,        &s->k,          &s->k_rope,  &s->v,           &s->k_begin,
+                       &s->page_table, &s->length,     &s->list,    &s->list_length, &s->visible.residual,
+                       &s->mask,       &s->descale};
     return t[below(sizeof t / sizeof *t)];
 }
 
@@ -99,8 +125,8 @@ static void mutate_values(fixture *f)
     struct {
         int32_t *at;
         int64_t n;
-    } v[] = {{f->q_begin, N_SEQ + 1}, {f->q_length, N_SEQ}, {s->length, N_SEQ}, {s->table, N_SEQ * MAX_PAGE},
-             {s->begin, N_SEQ + 1}, {s->residual, N_SEQ}, {s->list, N_TOKEN * N_ENTRY}, {s->list_length, N_TOKEN}};
+    } v[] = {{f->q_begin, N_SEQ + 1}, {f->q_length, N_SEQ}, {s->length, N_SEQ},           {s->table, N_SEQ * MAX_PAGE},
+             {s->begin, N_SEQ + 1},   {s->residual, N_SEQ}, {s->list, N_TOKEN * N_ENTRY}, {s->list_length, N_TOKEN}};
     int64_t which = below(sizeof v / sizeof *v), i = below(v[which].n);
     v[which].at[i] = (int32_t)nasty(v[which].at[i]);
 }
@@ -189,7 +215,8 @@ static void walk(const mla_problem *p, const mla_shape *shape)
                     if (a->addressing == MLA_ADDRESS_PAGED) {
                         const mla_tensor *table = &segment->page_table;
                         assert_true(j / a->page_size < a->max_page);
-                        page = ((const int32_t *)table->data)[s * table->stride[0] + j / a->page_size * table->stride[1]];
+                        page =
+                            ((const int32_t *)table->data)[s * table->stride[0] + j / a->page_size * table->stride[1]];
                         slot = j % a->page_size;
                     } else if (a->addressing == MLA_ADDRESS_BATCHED) {
                         page = s;

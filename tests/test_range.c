@@ -23,18 +23,13 @@ static void literal(const mla_visible *v, int64_t residual, int64_t len, int64_t
 {
     wide t = (wide)len - n_q + i + 1, lo = 0, hi = len;
     switch (v->rule) {
-    case MLA_VISIBLE_ALL:
-        break;
-    case MLA_VISIBLE_CAUSAL:
-        hi = t;
-        break;
+    case MLA_VISIBLE_ALL: break;
+    case MLA_VISIBLE_CAUSAL: hi = t; break;
     case MLA_VISIBLE_WINDOW:
         lo = v->left == -1 ? 0 : t - v->left - 1;
         hi = v->right == -1 ? len : t + v->right;
         break;
-    case MLA_VISIBLE_COMPRESSED:
-        hi = floor_div((wide)len * v->ratio + residual - n_q + i + 1, v->ratio);
-        break;
+    case MLA_VISIBLE_COMPRESSED: hi = floor_div((wide)len * v->ratio + residual - n_q + i + 1, v->ratio); break;
     }
     lo = lo < 0 ? 0 : lo;
     hi = hi > len ? len : hi;
@@ -103,11 +98,12 @@ static void test_extreme_ranges(void **state)
     }
     /* values that the checker refuses must still be harmless */
     int64_t begin, end;
-    mla_rule_range(&(mla_visible){.rule = MLA_VISIBLE_WINDOW, .left = INT64_MIN, .right = INT64_MIN}, 0, 5, 2, 1, &begin,
-                   &end);
+    mla_rule_range(&(mla_visible){.rule = MLA_VISIBLE_WINDOW, .left = INT64_MIN, .right = INT64_MIN}, 0, 5, 2, 1,
+                   &begin, &end);
     assert_int_equal(begin, 0);
     assert_int_equal(end, 5);
-    mla_rule_range(&(mla_visible){.rule = MLA_VISIBLE_COMPRESSED, .ratio = INT64_MIN}, INT64_MIN, 5, 2, 0, &begin, &end);
+    mla_rule_range(&(mla_visible){.rule = MLA_VISIBLE_COMPRESSED, .ratio = INT64_MIN}, INT64_MIN, 5, 2, 0, &begin,
+                   &end);
     assert_int_equal(begin, 0);
     assert_int_equal(end, 4);
 }
@@ -142,7 +138,7 @@ static void test_known_ranges(void **state)
     }
 }
 
-/* ---- through a problem ---------------------------------------------------------------------------------------------- */
+/* ---- through a problem ------------------------------------------------------------------------------------------- */
 
 #define N_SEQ 3
 
@@ -162,7 +158,8 @@ static void make_problem(mla_problem *p, mla_shape *shape, int32_t *q_begin, int
     p->q_length = mla_tensor_make(q_length, MLA_DTYPE_I32, 1, (int64_t[]){N_SEQ});
     p->segment[0].length = mla_tensor_make(length, MLA_DTYPE_I32, 1, (int64_t[]){N_SEQ});
     *shape = (mla_shape){.n_seq = N_SEQ, .n_token = 5, .n_segment = 1};
-    shape->segment[0] = (mla_segment_shape){.addressing = MLA_ADDRESS_PAGED, .n_page = 7, .page_size = 4, .max_page = 2};
+    shape->segment[0] =
+        (mla_segment_shape){.addressing = MLA_ADDRESS_PAGED, .n_page = 7, .page_size = 4, .max_page = 2};
 }
 
 static void test_unused_tokens_see_nothing(void **state)
@@ -172,7 +169,9 @@ static void test_unused_tokens_see_nothing(void **state)
     mla_shape shape;
     int32_t q_begin[N_SEQ + 1], q_length[N_SEQ], length[N_SEQ];
     make_problem(&p, &shape, q_begin, q_length, length);
-    static const int64_t expected[N_SEQ][3][2] = {{{0, 5}, {0, 5}, {0, 0}}, {{0, 0}, {0, 0}, {0, 0}}, {{0, 0}, {0, 0}, {0, 0}}};
+    static const int64_t expected[N_SEQ][3][2] = {{{0, 5}, {0, 5}, {0, 0}},
+                                                  {{0, 0}, {0, 0}, {0, 0}},
+                                                  {{0, 0}, {0, 0}, {0, 0}}};
     for (int s = 0; s < N_SEQ; s++) {
         for (int i = 0; i < 3; i++) {
             int64_t begin, end;
@@ -231,10 +230,8 @@ static void test_union(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small_ranges),
-        cmocka_unit_test(test_extreme_ranges),
-        cmocka_unit_test(test_known_ranges),
-        cmocka_unit_test(test_unused_tokens_see_nothing),
+        cmocka_unit_test(test_small_ranges), cmocka_unit_test(test_extreme_ranges),
+        cmocka_unit_test(test_known_ranges), cmocka_unit_test(test_unused_tokens_see_nothing),
         cmocka_unit_test(test_union),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -38,8 +38,9 @@ static void test_make_a_view(void **state)
 static void test_impossible_views(void **state)
 {
     (void)state;
-    static const int64_t dims[][4] = {
-        {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX}, {(int64_t)1 << 40, (int64_t)1 << 40, 1, 1}, {1, INT64_MIN, 2, 3}};
+    static const int64_t dims[][4] = {{INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX},
+                                      {(int64_t)1 << 40, (int64_t)1 << 40, 1, 1},
+                                      {1, INT64_MIN, 2, 3}};
     float data[1];
     mla_problem p;
     mla_problem_init(&p);
@@ -67,9 +68,9 @@ static void test_dtypes(void **state)
         size_t size;
         const char *name;
     } known[] = {
-        {MLA_DTYPE_NONE, 0, 0, "none"}, {MLA_DTYPE_F32, 1, 4, "f32"}, {MLA_DTYPE_F16, 2, 2, "f16"},
-        {MLA_DTYPE_BF16, 3, 2, "bf16"}, {MLA_DTYPE_I32, 4, 4, "i32"}, {MLA_DTYPE_I64, 5, 8, "i64"},
-        {MLA_DTYPE_I8, 6, 1, "i8"},     {MLA_DTYPE_U8, 7, 1, "u8"},   {(mla_dtype)8, 8, 0, "unknown"},
+        {MLA_DTYPE_NONE, 0, 0, "none"},    {MLA_DTYPE_F32, 1, 4, "f32"}, {MLA_DTYPE_F16, 2, 2, "f16"},
+        {MLA_DTYPE_BF16, 3, 2, "bf16"},    {MLA_DTYPE_I32, 4, 4, "i32"}, {MLA_DTYPE_I64, 5, 8, "i64"},
+        {MLA_DTYPE_I8, 6, 1, "i8"},        {MLA_DTYPE_U8, 7, 1, "u8"},   {(mla_dtype)8, 8, 0, "unknown"},
         {(mla_dtype)-1, -1, 0, "unknown"},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -83,10 +84,20 @@ static void test_statuses(void **state)
 {
     (void)state;
     static const char *const names[] = {
-        "MLA_STATUS_OK",           "MLA_STATUS_NULL_POINTER", "MLA_STATUS_BAD_VALUE",           "MLA_STATUS_BAD_SHAPE",
-        "MLA_STATUS_BAD_STRIDE",   "MLA_STATUS_BAD_DTYPE",    "MLA_STATUS_BAD_DEVICE",          "MLA_STATUS_OUT_OF_RANGE",
-        "MLA_STATUS_UNSUPPORTED",  "MLA_STATUS_STALE_PLAN",   "MLA_STATUS_WORKSPACE_TOO_SMALL", "MLA_STATUS_OUT_OF_MEMORY",
-        "MLA_STATUS_INTERNAL",     "MLA_STATUS_UNKNOWN",
+        "MLA_STATUS_OK",
+        "MLA_STATUS_NULL_POINTER",
+        "MLA_STATUS_BAD_VALUE",
+        "MLA_STATUS_BAD_SHAPE",
+        "MLA_STATUS_BAD_STRIDE",
+        "MLA_STATUS_BAD_DTYPE",
+        "MLA_STATUS_BAD_DEVICE",
+        "MLA_STATUS_OUT_OF_RANGE",
+        "MLA_STATUS_UNSUPPORTED",
+        "MLA_STATUS_STALE_PLAN",
+        "MLA_STATUS_WORKSPACE_TOO_SMALL",
+        "MLA_STATUS_OUT_OF_MEMORY",
+        "MLA_STATUS_INTERNAL",
+        "MLA_STATUS_UNKNOWN",
     };
     for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
         assert_string_equal(mla_status_name((mla_status)i), names[i]);

@@ -4,16 +4,16 @@
  * Every front door (native, flash_mla, the Ascend ones) fills in this struct; nothing below it knows which door did.
  * For each query token t and head h, over all key rows j that the token may see in all segments:
  *
- *     s[j] = softmax_scale * <q[t][h], k[j]>  (+ mask[t][j])      o[t][h] = sum_j softmax(s)[j] * v[j]
- *     lse[t][h] = log(sum_j exp(s[j]))                            v[j] = first d_v columns of row j, or a tensor of its own
+ *     s[j] = softmax_scale * <q[t][h], k[j]>  (+ mask[t][j]) o[t][h] = sum_j softmax(s)[j] * v[j]
+ *     lse[t][h] = log(sum_j exp(s[j]))                       v[j] = first d_v columns of row j, or a tensor of its own
  *
  * Notation: n_seq sequences (requests), n_token query tokens, n_head query heads, n_kv_head key/value heads,
  * d_k = d_nope + d_rope columns of a key, d_v columns of a value. Query head h reads kv head h / (n_head / n_kv_head).
  * Shapes are written [outer]...[inner]; unless said otherwise only the innermost stride must be 1. Tensors of one
  * dimension are therefore contiguous. Strides of a dimension of extent 1 and of an empty tensor do not matter.
  *
- * "Absent" is an all-zero tensor; one with dims is present even when it is empty. A tensor that would have no effect
- * (a list_length without a list, a residual without COMPRESSED) is refused, so that a slip does not pass silently.
+ * "Absent" is an all-zero tensor; one with dims is present even when it is empty. A tensor that has no place in a
+ * problem (a list_length without a list, a residual without COMPRESSED) is refused, so that no slip passes silently.
  * Values inside index tensors are checked where the host can read them. On another device a bad one makes its keys
  * invisible.
  */
@@ -28,15 +28,22 @@
 extern "C" {
 #endif
 
-/* Which positions [begin, end) of a segment a query token may see. Let len be the sequence's key count, n_q its query
- * tokens in use, i the token's index among them. All rules are aligned at the bottom right: the last query token is
- * level with the last key. */
+/*
+ * Which positions [begin, end) of a segment a query token may see. Let len be the sequence's key count, n_q its query
+ * tokens in use, i the token's index among them, and t = len - n_q + i + 1. All rules are aligned at the bottom right:
+ * the last query token is level with the last key. Every range is clipped to [0, len); division rounds down.
+ *
+ *     ALL         [0, len)
+ *     CAUSAL      [0, t)
+ *     WINDOW      [t - left - 1, t + right); left or right -1: no limit on that side
+ *     COMPRESSED  [0, (len * ratio + residual - n_q + i + 1) / ratio): rows stand for `ratio` tokens each
+ */
 typedef enum mla_visible_rule {
-    MLA_VISIBLE_ALL = 0,       /* [0, len) */
-    MLA_VISIBLE_CAUSAL = 1,    /* [0, len - n_q + i + 1) */
-    MLA_VISIBLE_WINDOW = 2,    /* with t = len - n_q + i + 1: [t - left - 1, t + right); left or right -1: no limit there */
-    MLA_VISIBLE_COMPRESSED = 3 /* rows stand for `ratio` tokens each: [0, (len * ratio + residual - n_q + i + 1) / ratio) */
-} mla_visible_rule;            /* every range is clipped to [0, len); division rounds down */
+    MLA_VISIBLE_ALL = 0,
+    MLA_VISIBLE_CAUSAL = 1,
+    MLA_VISIBLE_WINDOW = 2,
+    MLA_VISIBLE_COMPRESSED = 3
+} mla_visible_rule;
 
 typedef struct mla_visible {
     mla_visible_rule rule;
@@ -57,8 +64,8 @@ typedef enum mla_list_address {
 /* What happens at an entry that names no visible key (negative, out of range, outside the visible range). */
 typedef enum mla_list_rule {
     MLA_LIST_SKIP = 0, /* it is skipped; valid entries may stand anywhere */
-    MLA_LIST_STOP = 1  /* a negative entry ends the list, others are skipped, and no more entries than the visible range
-                          has positions are looked at */
+    MLA_LIST_STOP = 1  /* a negative entry ends the list, others are skipped; of a LOGICAL list, no more entries are
+                          looked at than the visible range has positions */
 } mla_list_rule;
 
 /*
@@ -90,16 +97,20 @@ typedef struct mla_segment {
     mla_list_address list_address;
     mla_list_rule list_rule;
     mla_visible visible;
-    mla_tensor mask;        /* f32, f16 or bf16, added to scaled scores; [n_seq][n_q][max_len] for batched q,
-                               [n_token][max_len] for packed q, column = position, max_len large enough for every
-                               visible one; any strides including 0; absent: none */
-    mla_tensor descale;     /* f32 [1], multiplies k and v of this segment; absent: 1 */
+    mla_tensor mask;    /* f32, f16 or bf16, added to scaled scores; [n_seq][n_q][max_len] for batched q,
+                           [n_token][max_len] for packed q, column = position, max_len large enough for every visible
+                           one; any strides including 0; absent: none */
+    mla_tensor descale; /* f32 [1], multiplies k and v of this segment; absent: 1 */
 } mla_segment;
 
 typedef enum mla_lse_base { MLA_LSE_NATURAL = 0, MLA_LSE_BASE2 = 1 } mla_lse_base;
 
 /* lse of a (token, head) that sees no key; its o is +0 */
-typedef enum mla_lse_empty { MLA_LSE_EMPTY_POS_INF = 0, MLA_LSE_EMPTY_NEG_INF = 1, MLA_LSE_EMPTY_ZERO = 2 } mla_lse_empty;
+typedef enum mla_lse_empty {
+    MLA_LSE_EMPTY_POS_INF = 0,
+    MLA_LSE_EMPTY_NEG_INF = 1,
+    MLA_LSE_EMPTY_ZERO = 2
+} mla_lse_empty;
 
 /* Rounding of the probabilities before they multiply V, where a contract makes it part of the result. */
 typedef enum mla_p_rounding {
@@ -120,28 +131,29 @@ typedef enum mla_arithmetic {
  * Fill with mla_problem_init() first: it sets struct_size and the defaults (one segment, visible ALL, natural lse,
  * +inf for empty rows, no rounding of P).
  *
- * q is "batched" when it has 4 dims (every sequence has the same n_q slots) and "packed" when it has 3 (ragged lengths).
- * All tensors must be on one device. Outputs must not overlap inputs or each other: the check refuses equal addresses
- * and an output that starts inside a dense tensor, or the other way round (views interleaved in one buffer are legal, so
- * it cannot refuse more). Strides of outputs are positive. n_head, n_kv_head and all d are >= 1; n_seq, n_q, n_token and
- * key counts may be 0.
+ * q is "batched" when it has 4 dims (every sequence has the same n_q slots) and "packed" when it has 3 (ragged
+ * lengths). All tensors must be on one device. Outputs must not overlap inputs or each other: the check refuses equal
+ * addresses and an output that starts inside a dense tensor, or the other way round (views interleaved in one buffer
+ * are legal, so it cannot refuse more). Strides of outputs are positive. n_head, n_kv_head and all d are >= 1; n_seq,
+ * n_q, n_token and key counts may be 0.
  */
 typedef struct mla_problem {
     size_t struct_size;
 
     /* queries */
-    mla_tensor q;        /* f32, f16 or bf16 [n_seq][n_q][n_head][d] or [n_token][n_head][d]; d = d_k, or d_nope with q_rope */
-    mla_tensor q_rope;   /* same leading dims and dtype as q, d = d_rope; absent: inside q */
-    mla_tensor q_begin;  /* packed: i32 [n_seq + 1], non-decreasing, within 0 .. n_token; tokens outside [q_begin[0],
-                            q_begin[n_seq]) are left alone; absent: one token per sequence, n_seq = n_token */
-    mla_tensor q_length; /* i32 [n_seq], tokens in use, negative counts as 0, at most the slots of the sequence; tokens
-                            past it see nothing (o = 0, empty lse); absent: all */
-    mla_tensor q_descale;/* f32 [1], multiplies q; absent: 1 */
+    mla_tensor q;         /* f32, f16 or bf16 [n_seq][n_q][n_head][d] or [n_token][n_head][d]; d = d_k, or d_nope with
+                             q_rope */
+    mla_tensor q_rope;    /* same leading dims and dtype as q, d = d_rope; absent: inside q */
+    mla_tensor q_begin;   /* packed: i32 [n_seq + 1], non-decreasing, within 0 .. n_token; tokens outside [q_begin[0],
+                             q_begin[n_seq]) are left alone; absent: one token per sequence, n_seq = n_token */
+    mla_tensor q_length;  /* i32 [n_seq], tokens in use, negative counts as 0, at most the slots of the sequence; tokens
+                             past it see nothing (o = 0, empty lse); absent: all */
+    mla_tensor q_descale; /* f32 [1], multiplies q; absent: 1 */
 
     /* keys and values */
-    int32_t n_segment;   /* 1 or 2; one softmax over the union */
+    int32_t n_segment; /* 1 or 2; one softmax over the union */
     mla_segment segment[MLA_MAX_SEGMENT];
-    int64_t d_v;         /* columns of a value and of o; 1 .. d_k unless v is a tensor of its own */
+    int64_t d_v; /* columns of a value and of o; 1 .. d_k unless v is a tensor of its own */
 
     /* scores */
     float softmax_scale;   /* finite; multiplies q.k */
@@ -151,7 +163,7 @@ typedef struct mla_problem {
 
     /* outputs */
     mla_tensor o;   /* f32, f16 or bf16; dims of q with d_v last; rounded once, to nearest even */
-    mla_tensor lse; /* f32 [n_seq][n_q][n_head] or [n_token][n_head], any strides (so also a transposed view); optional */
+    mla_tensor lse; /* f32 [n_seq][n_q][n_head] or [n_token][n_head], any strides (so any transposed view); optional */
     mla_tensor max; /* f32, as lse: largest scaled (and masked) score, natural units, -inf for empty rows; optional */
     mla_lse_base lse_base;
     mla_lse_empty lse_empty;

@@ -25,7 +25,7 @@ int64_t flash_mla_num_parts(int64_t num_heads_per_head_k, int64_t num_heads_k)
 #endif
 }
 
-/* ---- arguments ------------------------------------------------------------------------------------------------------ */
+/* ---- arguments --------------------------------------------------------------------------------------------------- */
 
 static mla_status check_index_tensor(const mla_tensor *t, const char *name, const char *layout, int32_t ndim,
                                      const mla_extent *extent)
@@ -77,7 +77,7 @@ static mla_status check_arguments(const mla_tensor *cache_seqlens, int64_t num_h
     return mla_field_check_apart(&splits, &parts);
 }
 
-/* ---- the scheduler -------------------------------------------------------------------------------------------------- */
+/* ---- the scheduler ----------------------------------------------------------------------------------------------- */
 
 static int64_t key_count(const int32_t *seqlens, int64_t request)
 {
@@ -90,10 +90,10 @@ static int64_t block_count(const int32_t *seqlens, int64_t request)
 }
 
 /*
- * Every part may spend `payload` blocks, and touching a request costs FLASH_MLA_FIXED_OVERHEAD_BLOCKS of them. Parts take
- * requests in order, whole while they fit; the first one that does not fit is cut where the budget ends. A part that is
- * not the last one stops with at most one overhead unspent, or spends one more by cutting: either way it gets at least
- * payload - overhead >= total / n_part of the total done, so the last part always reaches the end.
+ * Every part may spend `payload` blocks, and touching a request costs FLASH_MLA_FIXED_OVERHEAD_BLOCKS of them. Parts
+ * take requests in order, whole while they fit; the first one that does not fit is cut where the budget ends. A part
+ * that is not the last one stops with at most one overhead unspent, or spends one more by cutting: either way it gets
+ * at least payload - overhead >= total / n_part of the total done, so the last part always reaches the end.
  */
 static void schedule(const int32_t *seqlens, int64_t b, int64_t n_part, int32_t *part, int32_t *num_splits)
 {

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- defaults ------------------------------------------------------------------------------------------------------ */
+/* ---- defaults ---------------------------------------------------------------------------------------------------- */
 
 void mla_problem_init_sized(mla_problem *problem, size_t struct_size)
 {
@@ -29,7 +29,7 @@ void mla_problem_init_sized(mla_problem *problem, size_t struct_size)
     }
 }
 
-/* ---- scalars ------------------------------------------------------------------------------------------------------- */
+/* ---- scalars ----------------------------------------------------------------------------------------------------- */
 
 static mla_status check_enum(int32_t g, const char *name, int value, int last)
 {
@@ -37,7 +37,8 @@ static mla_status check_enum(int32_t g, const char *name, int value, int last)
         return MLA_STATUS_OK;
     }
     mla_field field = mla_segment_field(NULL, name, g);
-    return mla_fail(MLA_STATUS_BAD_VALUE, "%s = %d must be between 0 and %d", mla_field_label(&field).text, value, last);
+    return mla_fail(MLA_STATUS_BAD_VALUE, "%s = %d must be between 0 and %d", mla_field_label(&field).text, value,
+                    last);
 }
 
 static mla_status check_segment_scalars(const mla_segment *segment, int32_t g)
@@ -81,7 +82,7 @@ static mla_status check_scalars(const mla_problem *p)
     return MLA_STATUS_OK;
 }
 
-/* ---- every tensor alone -------------------------------------------------------------------------------------------- */
+/* ---- every tensor alone ------------------------------------------------------------------------------------------ */
 
 enum {
     FIELD_REQUIRED = 1,
@@ -207,7 +208,7 @@ static mla_status check_overlap(const mla_problem *p)
     return MLA_STATUS_OK;
 }
 
-/* ---- dims of the queries and outputs -------------------------------------------------------------------------------- */
+/* ---- dims of the queries and outputs ----------------------------------------------------------------------------- */
 
 mla_status mla_check_per_token(const mla_checker *c, const mla_field *field, const char *batched, const char *packed,
                                int32_t n_tail, const mla_extent *tail)
@@ -243,7 +244,8 @@ static mla_status check_positive(const mla_field *field, int32_t axis)
     if (field->tensor->dim[axis] >= 1) {
         return MLA_STATUS_OK;
     }
-    return mla_fail(MLA_STATUS_BAD_SHAPE, "%s.dim[%" PRId32 "] = 0 must be at least 1", mla_field_label(field).text, axis);
+    return mla_fail(MLA_STATUS_BAD_SHAPE, "%s.dim[%" PRId32 "] = 0 must be at least 1", mla_field_label(field).text,
+                    axis);
 }
 
 /* q, q_rope, q_begin and q_length; fills in the sizes that the others are compared with. */
@@ -350,7 +352,7 @@ static mla_status check_outputs(mla_checker *c)
     return MLA_STATUS_OK;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------------------------------ */
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
 
 mla_status mla_problem_resolve(const mla_problem *problem, mla_shape *shape)
 {
@@ -358,10 +360,11 @@ mla_status mla_problem_resolve(const mla_problem *problem, mla_shape *shape)
         return mla_fail(MLA_STATUS_NULL_POINTER, "problem is NULL");
     }
     if (problem->struct_size != sizeof *problem) {
-        return mla_fail(MLA_STATUS_BAD_VALUE,
-                        "problem.struct_size = %zu differs from this library's %zu: it is not set by mla_problem_init(), "
-                        "or mla_problem.h is of another version",
-                        problem->struct_size, sizeof *problem);
+        return mla_fail(
+            MLA_STATUS_BAD_VALUE,
+            "problem.struct_size = %zu differs from this library's %zu: it is not set by mla_problem_init(), "
+            "or mla_problem.h is of another version",
+            problem->struct_size, sizeof *problem);
     }
     mla_checker c = {.p = problem, .shape = {.n_segment = problem->n_segment}};
     MLA_TRY(check_scalars(problem));

@@ -1,9 +1,9 @@
 /*
  * problem_check.h - what the files of the checker share.
  *
- * Order of the check: scalars, then every tensor alone, after tables of fields (problem_check.c); dims against each other
- * (problem_check.c, problem_check_segment.c); strides, and overlap of outputs (problem_check.c); last the values inside
- * index tensors (problem_check_values.c). Each step may rely on the ones before it.
+ * Order of the check: scalars, then every tensor alone, after tables of fields (problem_check.c); dims against each
+ * other (problem_check.c, problem_check_segment.c); strides, and overlap of outputs (problem_check.c); last the values
+ * inside index tensors (problem_check_values.c). Each step may rely on the ones before it.
  */
 #ifndef MLA_CORE_PROBLEM_CHECK_H
 #define MLA_CORE_PROBLEM_CHECK_H
@@ -29,8 +29,8 @@ static inline mla_field mla_segment_field(const mla_tensor *tensor, const char *
     return (mla_field){.tensor = tensor, .path = path, .segment = g};
 }
 
-/* Dims of a tensor with one row per query token: {n_seq, n_q, tail...} of a batched q, {n_token, tail...} of a packed one.
- * The layouts are the notations of both. */
+/* Dims of a tensor with one row per query token: {n_seq, n_q, tail...} of a batched q, {n_token, tail...} of a packed
+ * one. The layouts are the notations of both. */
 mla_status mla_check_per_token(const mla_checker *c, const mla_field *field, const char *batched, const char *packed,
                                int32_t n_tail, const mla_extent *tail);
 

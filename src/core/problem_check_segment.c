@@ -58,8 +58,8 @@ static mla_status check_rows(mla_checker *c, int32_t g)
     mla_field k = mla_segment_field(&segment->k, "k", g);
     int32_t ndim = segment->k.ndim;
     if (ndim != 3 && ndim != 4) {
-        return mla_fail(MLA_STATUS_BAD_SHAPE, "%s.ndim = %" PRId32 " must be 4 (%s) or 3 (%s)", mla_field_label(&k).text,
-                        ndim, K_LAYOUT[1], K_LAYOUT[0]);
+        return mla_fail(MLA_STATUS_BAD_SHAPE, "%s.ndim = %" PRId32 " must be 4 (%s) or 3 (%s)",
+                        mla_field_label(&k).text, ndim, K_LAYOUT[1], K_LAYOUT[0]);
     }
     if (g == 0) {
         c->n_kv_head = mla_dim_extent(k, ndim - 2);
@@ -67,8 +67,9 @@ static mla_status check_rows(mla_checker *c, int32_t g)
         if (n_kv_head < 1 || c->n_head.value % n_kv_head != 0) {
             return mla_fail(MLA_STATUS_BAD_SHAPE,
                             "%s.dim[%" PRId32 "] = %" PRId64 " kv heads do not divide %s.dim[%" PRId32 "] = %" PRId64
-                            " query heads", mla_field_label(&k).text, ndim - 2, n_kv_head,
-                            mla_field_label(&c->n_head.of).text, c->n_head.axis, c->n_head.value);
+                            " query heads",
+                            mla_field_label(&k).text, ndim - 2, n_kv_head, mla_field_label(&c->n_head.of).text,
+                            c->n_head.axis, c->n_head.value);
         }
         c->shape.n_kv_head = n_kv_head;
         c->shape.group = c->n_head.value / n_kv_head;
@@ -79,7 +80,8 @@ static mla_status check_rows(mla_checker *c, int32_t g)
     row_strides(&segment->k, s->k_stride);
 
     if (mla_tensor_present(&p->q_rope)) {
-        MLA_TRY(check_given(&segment->k_rope, "k_rope", g, "q_rope is given, so the key has a rope part of its own too"));
+        MLA_TRY(check_given(&segment->k_rope, "k_rope", g,
+                            "q_rope is given, so the key has a rope part of its own too"));
         MLA_TRY(check_beside_k(segment, &segment->k_rope, "k_rope", g, c->d_rope, s->k_rope_stride));
     } else {
         MLA_TRY(check_absent(&segment->k_rope, "k_rope", g, "q_rope is absent, so the rope part is inside q and k"));
@@ -138,7 +140,8 @@ static mla_status check_addressing(mla_checker *c, int32_t g)
         }
         if (!paged) {
             MLA_TRY(mla_field_check_dims(&k, "[n_seq][max_len][n_kv_head][d] without a page table", 4,
-                                         (mla_extent[]){c->n_seq, mla_any_extent(), mla_any_extent(), mla_any_extent()}));
+                                         (mla_extent[]){c->n_seq, mla_any_extent(), mla_any_extent(),
+                                                        mla_any_extent()}));
         }
     }
     if (mla_tensor_present(&segment->length)) {
@@ -184,7 +187,8 @@ static mla_status check_list(mla_checker *c, int32_t g)
         if (segment->visible.rule != MLA_VISIBLE_ALL) {
             return mla_fail(MLA_STATUS_BAD_VALUE,
                             "segment[%" PRId32 "].visible.rule = %d must be 0: a PHYSICAL list names rows of the pool, "
-                            "not positions of a sequence", g, (int)segment->visible.rule);
+                            "not positions of a sequence",
+                            g, (int)segment->visible.rule);
         }
         MLA_TRY(check_absent(&segment->mask, "mask", g, "a PHYSICAL list has no positions that its columns could be"));
     }

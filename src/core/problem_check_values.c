@@ -1,8 +1,8 @@
 /*
  * problem_check_values.c - the numbers inside index tensors in host memory: begins, lengths, page ids.
  *
- * Costs one read per sequence and one per page in use. Entries of key lists are not looked at: there a bad one is legal and
- * names no key.
+ * Costs one read per sequence and one per page in use. Entries of key lists are not looked at: there a bad one is legal
+ * and names no key.
  */
 #include <inttypes.h>
 
@@ -67,7 +67,8 @@ static mla_status check_length(const mla_checker *c, int32_t g, int64_t s)
         capacity = mla_index_at(&segment->k_begin, s + 1) - mla_index_at(&segment->k_begin, s);
     }
     if (length > capacity) {
-        return mla_fail(MLA_STATUS_OUT_OF_RANGE, "%s[%" PRId64 "] = %" PRId64 " exceeds the sequence's %" PRId64 " keys",
+        return mla_fail(MLA_STATUS_OUT_OF_RANGE,
+                        "%s[%" PRId64 "] = %" PRId64 " exceeds the sequence's %" PRId64 " keys",
                         mla_field_label(&field).text, s, length, capacity);
     }
     return MLA_STATUS_OK;
@@ -106,8 +107,8 @@ static mla_status check_sequence(const mla_checker *c, int32_t g, int64_t s)
     }
     if (mla_tensor_present(residual) && mla_index_at(residual, s) < 0) {
         mla_field field = mla_segment_field(residual, "visible.residual", g);
-        return mla_fail(MLA_STATUS_OUT_OF_RANGE, "%s[%" PRId64 "] = %" PRId64 " is negative", mla_field_label(&field).text,
-                        s, mla_index_at(residual, s));
+        return mla_fail(MLA_STATUS_OUT_OF_RANGE, "%s[%" PRId64 "] = %" PRId64 " is negative",
+                        mla_field_label(&field).text, s, mla_index_at(residual, s));
     }
     int64_t begin, end;
     mla_visible_union(c->p, &c->shape, g, s, &begin, &end);
@@ -118,7 +119,8 @@ static mla_status check_sequence(const mla_checker *c, int32_t g, int64_t s)
         mla_field field = mla_segment_field(mask, "mask", g);
         return mla_fail(MLA_STATUS_BAD_SHAPE,
                         "%s.dim[%" PRId32 "] = %" PRId64 " does not cover the %" PRId64 " keys that sequence %" PRId64
-                        " may see", mla_field_label(&field).text, mask->ndim - 1, mask->dim[mask->ndim - 1], end, s);
+                        " may see",
+                        mla_field_label(&field).text, mask->ndim - 1, mask->dim[mask->ndim - 1], end, s);
     }
     return MLA_STATUS_OK;
 }

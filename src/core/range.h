@@ -10,20 +10,18 @@
 #include "shape.h"
 
 /*
- * The rule alone: [*begin, *end) within [0, length) for token `i` of `n_q`. 0 <= i < n_q, length >= 0. An empty range has
- * *begin == *end. Limits below -1 count as -1, a ratio below 1 as 1, a negative residual as 0.
+ * The rule alone: [*begin, *end) within [0, length) for token `i` of `n_q`. 0 <= i < n_q, length >= 0. An empty range
+ * has *begin == *end. Limits below -1 count as -1, a ratio below 1 as 1, a negative residual as 0.
  */
 static inline void mla_rule_range(const mla_visible *visible, int64_t residual, int64_t length, int64_t n_q, int64_t i,
                                   int64_t *begin, int64_t *end)
 {
-    int64_t behind = n_q - 1 - i;           /* query tokens after this one, >= 0 */
-    int64_t seen = length - behind;         /* keys up to and including the token's own, may be negative */
+    int64_t behind = n_q - 1 - i;   /* query tokens after this one, >= 0 */
+    int64_t seen = length - behind; /* keys up to and including the token's own, may be negative */
     *begin = 0;
     *end = length;
     switch (visible->rule) {
-    case MLA_VISIBLE_CAUSAL:
-        *end = seen;
-        break;
+    case MLA_VISIBLE_CAUSAL: *end = seen; break;
     case MLA_VISIBLE_WINDOW:
         if (visible->left >= 0 && seen - 1 > visible->left) {
             *begin = seen - 1 - visible->left;
@@ -40,8 +38,7 @@ static inline void mla_rule_range(const mla_visible *visible, int64_t residual, 
         *end = quotient >= 0 ? length : length + quotient;
         break;
     }
-    default:
-        break;
+    default: break;
     }
     *end = *end < 0 ? 0 : *end;
     *begin = *begin < *end ? *begin : *end;

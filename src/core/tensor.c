@@ -9,7 +9,7 @@
 
 #include "shape.h"
 
-/* ---- public -------------------------------------------------------------------------------------------------------- */
+/* ---- public ------------------------------------------------------------------------------------------------------ */
 
 mla_tensor mla_tensor_make(void *data, mla_dtype dtype, int32_t ndim, const int64_t *dim)
 {
@@ -59,7 +59,7 @@ const char *mla_dtype_name(mla_dtype dtype)
     return "unknown";
 }
 
-/* ---- labels -------------------------------------------------------------------------------------------------------- */
+/* ---- labels ------------------------------------------------------------------------------------------------------ */
 
 mla_label mla_field_label(const mla_field *field)
 {
@@ -90,7 +90,7 @@ static mla_label extent_label(const mla_extent *extent)
     return label;
 }
 
-/* ---- one tensor alone ---------------------------------------------------------------------------------------------- */
+/* ---- one tensor alone -------------------------------------------------------------------------------------------- */
 
 bool mla_tensor_empty(const mla_tensor *tensor)
 {
@@ -117,7 +117,8 @@ static bool tensor_extent(const mla_tensor *t, int64_t *count, int64_t *low, int
     for (int32_t i = 0; i < t->ndim; i++) {
         int64_t reach;
         if (__builtin_mul_overflow(*count, t->dim[i], count) ||
-            __builtin_mul_overflow(t->dim[i] - 1, t->stride[i], &reach) || __builtin_mul_overflow(reach, size, &reach)) {
+            __builtin_mul_overflow(t->dim[i] - 1, t->stride[i], &reach) ||
+            __builtin_mul_overflow(reach, size, &reach)) {
             return false;
         }
         int64_t *end = reach < 0 ? low : high;
@@ -187,7 +188,10 @@ mla_status mla_field_check_dtype(const mla_field *field, unsigned dtypes)
         if (dtypes & MLA_DTYPE_BIT(d)) {
             bool last = dtypes >> (d + 1) == 0;
             used += (size_t)snprintf(allowed + used, sizeof allowed - used, "%s%s",
-                                     used == 0 ? "" : last ? " or " : ", ", mla_dtype_name((mla_dtype)d));
+                                     used == 0 ? ""
+                                     : last    ? " or "
+                                               : ", ",
+                                     mla_dtype_name((mla_dtype)d));
         }
     }
     return mla_fail(MLA_STATUS_BAD_DTYPE, "%s.dtype = %s must be %s", mla_field_label(field).text,
@@ -228,22 +232,24 @@ mla_status mla_field_check_contiguous(const mla_field *field)
     int64_t stride = 1;
     for (int32_t i = t->ndim - 1; i >= 0 && !mla_tensor_empty(t); i--) {
         if (t->dim[i] > 1 && t->stride[i] != stride) {
-            return mla_fail(MLA_STATUS_BAD_STRIDE, "%s.stride[%" PRId32 "] = %" PRId64 " must be %" PRId64
-                            ": the tensor is contiguous", mla_field_label(field).text, i, t->stride[i], stride);
+            return mla_fail(MLA_STATUS_BAD_STRIDE,
+                            "%s.stride[%" PRId32 "] = %" PRId64 " must be %" PRId64 ": the tensor is contiguous",
+                            mla_field_label(field).text, i, t->stride[i], stride);
         }
         stride *= t->dim[i];
     }
     return MLA_STATUS_OK;
 }
 
-/* ---- outputs ------------------------------------------------------------------------------------------------------- */
+/* ---- outputs ----------------------------------------------------------------------------------------------------- */
 
 mla_status mla_field_check_output(const mla_field *field)
 {
     const mla_tensor *t = field->tensor;
     for (int32_t i = 0; i < t->ndim && !mla_tensor_empty(t); i++) {
         if (t->dim[i] > 1 && t->stride[i] <= 0) {
-            return mla_fail(MLA_STATUS_BAD_STRIDE, "%s.stride[%" PRId32 "] = %" PRId64 " must be positive for an output",
+            return mla_fail(MLA_STATUS_BAD_STRIDE,
+                            "%s.stride[%" PRId32 "] = %" PRId64 " must be positive for an output",
                             mla_field_label(field).text, i, t->stride[i]);
         }
     }

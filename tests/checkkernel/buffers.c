@@ -84,12 +84,22 @@ static buffer *find(const void *address)
     return NULL;
 }
 
-void ck_read_only(const void *data)
+static void protect(const void *data, int how)
 {
     buffer *b = find(data);
     CK_REQUIRE(b != NULL);
     size_t body = b->map_bytes - 2 * PAGE;
-    CK_REQUIRE(body == 0 || mprotect(b->map + PAGE, body, PROT_READ) == 0);
+    CK_REQUIRE(body == 0 || mprotect(b->map + PAGE, body, how) == 0);
+}
+
+void ck_read_only(const void *data)
+{
+    protect(data, PROT_READ);
+}
+
+void ck_writable(const void *data)
+{
+    protect(data, PROT_READ | PROT_WRITE);
 }
 
 size_t ck_mark(void)

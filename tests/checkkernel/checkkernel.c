@@ -114,7 +114,12 @@ static void run_child(const ck_test *test, const ck_subject *subject)
     test->run();
     char text[128] = "";
     if (ck_worst_ratio > 0) {
-        snprintf(text, sizeof text, "worst error/bound %.3f, loosest bound %.1e", ck_worst_ratio, ck_loosest_bound);
+        snprintf(text, sizeof text, "worst error/bound %.3f, loose bounds %.1f %%", ck_worst_ratio,
+                 100 * (double)ck_n_loose / (double)ck_n_judged);
+    }
+    if (ck_n_loose > ck_n_judged / 4) {
+        ck_fail("%lld of %lld bounds are wider than a hundredth of what they are about: the test says little",
+                (long long)ck_n_loose, (long long)ck_n_judged);
     }
     say(text);
     _exit(EXIT_PASSED);

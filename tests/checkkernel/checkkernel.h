@@ -76,6 +76,8 @@ void *ck_buffer(const char *name, size_t bytes);
 void *ck_sparse(const char *name, size_t bytes);
 /* From here on writing to it faults. */
 void ck_read_only(const void *buffer);
+/* ... until it is made writable again. */
+void ck_writable(const void *buffer);
 /* Frees everything made since the mark. */
 size_t ck_mark(void);
 void ck_release(size_t mark);
@@ -220,8 +222,10 @@ mla_problem ck_with_new_outputs(const mla_problem *problem, ck_layout layout);
 void ck_compare(const mla_problem *problem, bool structured, int64_t work);
 /* Same values, bit for bit, in the outputs of two problems of the same shape. */
 void ck_same_bits(const mla_problem *a, const mla_problem *b, const char *what);
-/* Worst error / bound over everything compared so far in this test; loosest bound / sum of p |v|. */
-extern double ck_worst_ratio, ck_loosest_bound;
+/* Worst error / bound over everything compared so far in this test, f32 outputs only. */
+extern double ck_worst_ratio;
+/* Elements judged so far, and those of them whose bound was wider than a hundredth of sum p |v|, so that it says little. */
+extern int64_t ck_n_judged, ck_n_loose;
 
 /* make, run, compare, check that nothing else was written, release. */
 void ck_check_config(const ck_config *config);

@@ -37,7 +37,7 @@ static const level levels[] = {
     {&mla_kernels_avx2, has_avx2},
 #endif
 };
-enum { LEVEL_COUNT = sizeof levels / sizeof *levels, KERNEL_MAX = LEVEL_COUNT * (3 * MLA_FORMAT_COUNT + 4) };
+enum { LEVEL_COUNT = sizeof levels / sizeof *levels, KERNEL_MAX = LEVEL_COUNT * (4 * MLA_FORMAT_COUNT + 4) };
 
 /* Written once, then read-only. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -67,6 +67,9 @@ static void detect(void)
             add_kernel("load", types[f], k->isa);
             add_kernel("pack", types[f], k->isa);
             add_kernel("store", types[f], k->isa);
+        }
+        for (int f = 0; f < MLA_FORMAT_COUNT && k->stream[f]; f++) {
+            add_kernel("stream", types[f], k->isa);
         }
         add_kernel("qk", "f32", k->isa);
         add_kernel("softmax", "f32", k->isa);

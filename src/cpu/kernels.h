@@ -87,6 +87,47 @@ typedef void (*mla_merge_kernel)(float *o, const float *x, const float *a, const
 /* dst[c] = o[c] * factor, rounded to nearest even, for c in [0, d_v); o is one row inside a panelled accumulator. */
 typedef void (*mla_store_kernel)(const float *o, int64_t d_v, float factor, void *dst);
 
+/*
+ * The stream kernel serves tasks of few rows, where converting a block for all rows would cost more than it saves: keys
+ * are used where they lie, two at a time, while the memory brings the next ones. It is a whole softmax step: scores,
+ * probabilities and values, because memory must never wait for arithmetic nor arithmetic for memory.
+ *
+ * Sums over columns run in lanes; columns are taken in steps of 16, in the order in which a vector of the format falls
+ * apart into two vectors of fp32, so queries and accumulators are kept in that order too.
+ */
+#define MLA_STREAM_STEP 16
+#define MLA_STREAM_ROWS 8   /* most rows */
+#define MLA_STREAM_AHEAD 12 /* keys between a row's being fetched and used: 13.5 KiB of bf16 at 576 columns */
+typedef enum mla_stream_order {
+    MLA_STREAM_PLAIN = 0,   /* columns 0..7, 8..15 */
+    MLA_STREAM_EVEN_ODD = 1 /* columns 0, 2, .. 14, then 1, 3, .. 15 */
+} mla_stream_order;
+
+/* A run of columns in one tensor. In q and o they start at column `at`, a multiple of the step, and are followed by zeros
+ * up to the next step. */
+typedef struct mla_stream_part {
+    const void *const *row; /* addresses of the block's rows, and behind them of MLA_STREAM_AHEAD + 1 more readable ones,
+                               which are fetched and whose values change nothing */
+    int64_t n_col, at;
+} mla_stream_part;
+
+typedef struct mla_stream_block {
+    mla_stream_part k[2], v[2];
+    int32_t n_k_part, n_v_part;
+    bool odd;            /* the first key pairs with one before the block: pairs are the same whatever part of a block is here */
+    int64_t n_key;
+    int32_t n_row;       /* 1 .. MLA_STREAM_ROWS */
+    int64_t stride;      /* floats from one row to the next in q and in o */
+    const float *q;      /* [row][column], and a row of zeros behind an odd number of them */
+    float *o;            /* [row][column], accumulated */
+    const float *scale;  /* [MLA_STREAM_ROWS] */
+    const float *addend; /* [key][MLA_STREAM_ROWS], added to scaled scores, base-2; -inf: the row does not see the key,
+                            whatever the key holds; NULL: all rows see all keys and nothing is added */
+    mla_row_state *state; /* lanes [0, n_row) */
+} mla_stream_block;
+
+typedef void (*mla_stream_kernel)(const mla_stream_block *block);
+
 typedef struct mla_cpu_kernels {
     const char *isa;
     int32_t col_panel;
@@ -98,6 +139,9 @@ typedef struct mla_cpu_kernels {
     mla_pv_kernel pv;
     mla_merge_kernel merge;
     mla_store_kernel store[MLA_FORMAT_COUNT];
+
+    mla_stream_kernel stream[MLA_FORMAT_COUNT]; /* NULL: none at this level */
+    mla_stream_order stream_order[MLA_FORMAT_COUNT];
 } mla_cpu_kernels;
 
 /* Filled in per ISA; a level that has no kernel of its own for a kind uses the level below. */

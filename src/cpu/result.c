@@ -7,15 +7,16 @@
 #include <string.h>
 
 #include "scalar/convert.h"
+#include "task.h"
 
 #define LN_2 0.69314718055994530942
 
-float mla_element_f32(const mla_tensor *t, int64_t index)
+float mla_element_f32(const void *data, mla_dtype dtype, int64_t i)
 {
-    switch (t->dtype) {
-    case MLA_DTYPE_F16: return mla_f32_from_f16(((const uint16_t *)t->data)[index]);
-    case MLA_DTYPE_BF16: return mla_f32_from_bf16(((const uint16_t *)t->data)[index]);
-    default: return ((const float *)t->data)[index];
+    switch (dtype) {
+    case MLA_DTYPE_F16: return mla_f32_from_f16(((const uint16_t *)data)[i]);
+    case MLA_DTYPE_BF16: return mla_f32_from_bf16(((const uint16_t *)data)[i]);
+    default: return ((const float *)data)[i];
     }
 }
 
@@ -78,9 +79,7 @@ void mla_result_write(const mla_run_context *run, int64_t seq, int32_t kv_head, 
     const mla_problem *p = run->problem;
     const mla_shape *shape = run->shape;
     size_t o_size = mla_dtype_size(p->o.dtype);
-    mla_store_kernel store = run->kernels->store[p->o.dtype == MLA_DTYPE_F32   ? MLA_FORMAT_F32
-                                                 : p->o.dtype == MLA_DTYPE_F16 ? MLA_FORMAT_F16
-                                                                               : MLA_FORMAT_BF16];
+    mla_store_kernel store = run->kernels->store[mla_format_of(p->o.dtype)];
     int64_t first = mla_query_begin(p, shape, seq);
     for (int32_t r = 0; r < n_row; r++) {
         int64_t token = first + (row_begin + r) / shape->group, head = kv_head * shape->group + (row_begin + r) % shape->group;

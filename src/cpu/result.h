@@ -20,7 +20,7 @@ void mla_result_fold(const mla_cpu_kernels *kernels, const mla_panel_result *int
 void mla_result_write(const mla_run_context *run, int64_t seq, int32_t kv_head, int64_t row_begin, int32_t n_row,
                       const mla_panel_result *result);
 
-/* Element `index` (in elements from data) of an f32, f16 or bf16 tensor. */
-float mla_element_f32(const mla_tensor *t, int64_t index);
+/* Element i of an array of f32, f16 or bf16. */
+float mla_element_f32(const void *data, mla_dtype dtype, int64_t i);
 
 #endif

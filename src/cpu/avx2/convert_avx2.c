@@ -156,16 +156,3 @@ void mla_store_bf16_avx2(const float *o, int64_t d_v, float factor, void *dst)
         ((uint16_t *)dst)[c] = mla_bf16_from_f32(*column(o, c) * factor);
     }
 }
-
-const mla_cpu_kernels mla_kernels_avx2 = {
-    .isa = "avx2",
-    .col_panel = COL_PANEL,
-    .qk_columns = 12 * COL_PANEL, /* 16 rows * 288 columns * 4 bytes = 18 KiB of q */
-    .load = {mla_load_f32_avx2, mla_load_f16_avx2, mla_load_bf16_avx2},
-    .pack = {mla_pack_f32_avx2, mla_pack_f16_avx2, mla_pack_bf16_avx2},
-    .qk = mla_qk_f32_avx2,
-    .softmax = mla_softmax_f32_avx2,
-    .pv = mla_pv_f32_avx2,
-    .merge = mla_merge_f32_avx2,
-    .store = {mla_store_f32_avx2, mla_store_f16_avx2, mla_store_bf16_avx2},
-};

@@ -4,33 +4,10 @@
 #include <immintrin.h>
 #include <math.h>
 
+#include "exp2_avx2.h"
 #include "tables_avx2.h"
 
 enum { ROWS = MLA_ROW_PANEL };
-
-/*
- * 2^x for x <= MLA_RESCALE_SLACK. x = n + f with n an integer and |f| <= 1/2; 2^f by a polynomial of degree 6 (relative
- * error below 1.1e-7 with its roundings), 2^n by adding n to the exponent. Below 2^-126 the result is 0: such a weight is
- * invisible beside the 1 that the largest key contributes. NaN stays NaN.
- */
-static inline __m256 exp2_avx2(__m256 x)
-{
-    const __m256 low = _mm256_set1_ps(-126.0f);
-    __m256 tiny = _mm256_cmp_ps(x, low, _CMP_LT_OQ);
-    x = _mm256_max_ps(low, x); /* operand order: NaN in x wins */
-    __m256 n = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m256 f = _mm256_sub_ps(x, n);
-    __m256 y = _mm256_set1_ps(0x1.41fbb8p-13f);
-    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(0x1.5f3e54p-10f));
-    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(0x1.3b2d4cp-7f));
-    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(0x1.c6aee8p-5f));
-    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(0x1.ebfbdcp-3f));
-    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(0x1.62e43p-1f));
-    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(1.0f));
-    __m256i exponent = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
-    y = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(y), exponent));
-    return _mm256_andnot_ps(tiny, y);
-}
 
 /* Lanes whose visible range holds key n. */
 static inline __m256 sees(__m256i begin, __m256i end, int64_t n)
@@ -75,7 +52,8 @@ static bool softmax_half(float *s, int64_t n_key, const float *scale, const int3
     __m256 base = _mm256_blendv_ps(now, _mm256_setzero_ps(), _mm256_cmp_ps(now, nothing, _CMP_EQ_OQ));
     __m256 sum = _mm256_mul_ps(_mm256_loadu_ps(l), shrink);
     for (int64_t n = 0; n < n_key; n++) {
-        __m256 p = exp2_avx2(_mm256_fmsub_ps(_mm256_loadu_ps(s + n * ROWS), c, base));
+        /* product and difference are rounded apart, as they are when s was finished above: the same bits either way */
+        __m256 p = exp2_avx2(_mm256_sub_ps(_mm256_mul_ps(_mm256_loadu_ps(s + n * ROWS), c), base));
         _mm256_storeu_ps(s + n * ROWS, p);
         sum = _mm256_add_ps(sum, p);
     }

@@ -1,0 +1,35 @@
+/*
+ * exp2_avx2.h - the exponential of the softmax kernels.
+ */
+#ifndef MLA_CPU_EXP2_AVX2_H
+#define MLA_CPU_EXP2_AVX2_H
+
+#include <immintrin.h>
+
+#include "cpu/kernels.h"
+
+/*
+ * 2^x for x <= MLA_RESCALE_SLACK. x = n + f with n an integer and |f| <= 1/2; 2^f by a polynomial of degree 6 (relative
+ * error below 1.1e-7 with its roundings), 2^n by adding n to the exponent. Below 2^-126 the result is 0: such a weight is
+ * invisible beside the 1 that the largest key contributes. NaN stays NaN.
+ */
+static inline __m256 exp2_avx2(__m256 x)
+{
+    const __m256 low = _mm256_set1_ps(-126.0f);
+    __m256 tiny = _mm256_cmp_ps(x, low, _CMP_LT_OQ);
+    x = _mm256_max_ps(low, x); /* operand order: NaN in x wins */
+    __m256 n = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m256 f = _mm256_sub_ps(x, n);
+    __m256 y = _mm256_set1_ps(0x1.41fbb8p-13f);
+    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(0x1.5f3e54p-10f));
+    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(0x1.3b2d4cp-7f));
+    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(0x1.c6aee8p-5f));
+    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(0x1.ebfbdcp-3f));
+    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(0x1.62e43p-1f));
+    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(1.0f));
+    __m256i exponent = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
+    y = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(y), exponent));
+    return _mm256_andnot_ps(tiny, y);
+}
+
+#endif

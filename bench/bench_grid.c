@@ -6,9 +6,20 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* one request, one query token, DeepSeek's 576/512 row */
-#define ONE(heads, keys, type) \
-    {.n_seq = 1, .n_q = 1, .n_head = (heads), .d_k = 576, .d_v = 512, .page_size = 64, .n_key = (keys), .dtype = (type)}
+/* A decode step over pages of 64; several query tokens see the keys causally. */
+#define STEP(requests, tokens, heads, keys, d, type, is_ragged) \
+    {.n_seq = (requests),                                       \
+     .n_q = (tokens),                                           \
+     .n_head = (heads),                                         \
+     .d_k = (d),                                                \
+     .d_v = 512,                                                \
+     .page_size = 64,                                           \
+     .n_key = (keys),                                           \
+     .ragged = (is_ragged),                                     \
+     .causal = (tokens) > 1,                                    \
+     .dtype = (type)}
+#define ONE(heads, keys, type) STEP(1, 1, heads, keys, 576, type, false)
+#define BATCH(requests, heads, keys) STEP(requests, 1, heads, keys, 576, MLA_DTYPE_BF16, true)
 
 #define BF16 MLA_DTYPE_BF16
 #define F16 MLA_DTYPE_F16
@@ -28,56 +39,13 @@ const bench_case bench_grid[] = {
     {.shape = ONE(1, 16384, BF16), .from_memory = true, .quick = true},
     {.shape = ONE(1, 16384, F16), .from_memory = true},
     /* batches of requests of different lengths */
-    {.shape = {.n_seq = 8,
-               .n_q = 1,
-               .n_head = 128,
-               .d_k = 576,
-               .d_v = 512,
-               .page_size = 64,
-               .n_key = 4096,
-               .ragged = true,
-               .dtype = BF16},
-     .compare = true,
-     .most_threads_only = true},
-    {.shape = {.n_seq = 32,
-               .n_q = 1,
-               .n_head = 16,
-               .d_k = 576,
-               .d_v = 512,
-               .page_size = 64,
-               .n_key = 4096,
-               .ragged = true,
-               .dtype = BF16},
-     .compare = true,
-     .most_threads_only = true},
-    {.shape = {.n_seq = 32,
-               .n_q = 1,
-               .n_head = 128,
-               .d_k = 576,
-               .d_v = 512,
-               .page_size = 64,
-               .n_key = 1024,
-               .ragged = true,
-               .dtype = BF16},
-     .compare = true,
-     .most_threads_only = true},
+    {.shape = BATCH(8, 128, 4096), .compare = true, .most_threads_only = true},
+    {.shape = BATCH(32, 16, 4096), .compare = true, .most_threads_only = true},
+    {.shape = BATCH(32, 128, 1024), .compare = true, .most_threads_only = true},
     /* two query tokens: the second one was guessed (multi-token prediction) */
-    {.shape = {.n_seq = 1,
-               .n_q = 2,
-               .n_head = 128,
-               .d_k = 576,
-               .d_v = 512,
-               .page_size = 64,
-               .n_key = 4096,
-               .causal = true,
-               .dtype = BF16},
-     .compare = true,
-     .most_threads_only = true},
+    {.shape = STEP(1, 2, 128, 4096, 576, BF16, false), .compare = true, .most_threads_only = true},
     /* rows whose values are the whole row */
-    {.shape =
-         {.n_seq = 1, .n_q = 1, .n_head = 128, .d_k = 512, .d_v = 512, .page_size = 64, .n_key = 4096, .dtype = BF16},
-     .compare = true,
-     .most_threads_only = true},
+    {.shape = STEP(1, 1, 128, 4096, 512, BF16, false), .compare = true, .most_threads_only = true},
 
     {.kind = BENCH_SCALING, .shape = ONE(128, 65536, BF16), .quick = true},
     {.kind = BENCH_SCALING, .shape = ONE(16, 65536, BF16)},

@@ -160,16 +160,6 @@ bool cli_parse_backend(const char *text, mla_backend *backend)
     return false;
 }
 
-bool cli_apply_isa(const char *text)
-{
-    mla_status status = mla_set_isa(text);
-    if (status != MLA_STATUS_OK) {
-        cli_fail_status(text != NULL ? "--isa" : "environment", status);
-        return false;
-    }
-    return true;
-}
-
 const char *cli_selected_isa(void)
 {
     mla_isa_info info[32];
@@ -185,8 +175,8 @@ const char *cli_selected_isa(void)
 
 #define MANY 1024
 
-/* Asks a plan with work for many. */
-int32_t cli_default_threads(void)
+/* Describes a plan without options that has work for many threads. */
+static mla_status probe(mla_plan_info *info)
 {
     static uint16_t row[MANY];
     static float out[MANY];
@@ -199,14 +189,35 @@ int32_t cli_default_threads(void)
     p.d_v = 1;
     p.softmax_scale = 1;
     p.o = mla_tensor_make(out, MLA_DTYPE_F32, 3, (int64_t[]){MANY, 1, 1});
-    mla_plan *plan;
-    mla_plan_info info = {0};
     for (int i = 0; i < MANY; i++) {
         length[i] = 1;
     }
-    if (mla_plan_build(&p, NULL, &plan) == MLA_STATUS_OK) {
-        mla_plan_describe(plan, &info);
+    mla_plan *plan;
+    *info = (mla_plan_info){0};
+    mla_status status = mla_plan_build(&p, NULL, &plan);
+    if (status == MLA_STATUS_OK) {
+        mla_plan_describe(plan, info);
         mla_plan_free(plan);
     }
-    return info.n_worker;
+    return status;
+}
+
+bool cli_apply_isa(const char *text)
+{
+    mla_status status = mla_set_isa(text);
+    mla_plan_info info;
+    if (status == MLA_STATUS_OK) {
+        status = probe(&info); /* MLA_ISA is looked at when a plan is built */
+    }
+    if (status != MLA_STATUS_OK) {
+        cli_fail_status(text != NULL ? "--isa" : "MLA_ISA", status);
+        return false;
+    }
+    return true;
+}
+
+int32_t cli_default_threads(void)
+{
+    mla_plan_info info;
+    return probe(&info) == MLA_STATUS_OK && info.n_worker > 0 ? info.n_worker : 1;
 }

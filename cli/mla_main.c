@@ -52,10 +52,11 @@ int main(int argc, char **argv)
             print_help();
             return CLI_OK;
         }
+        static char option[] = "--help";
         name = argv[2];
-        argv[2] = "--help";
-        argc--;
-        argv++;
+        argv[1] = argv[2];
+        argv[2] = option;
+        argc = 3;
     }
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
         printf("mla %s\n", mla_version());

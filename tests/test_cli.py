@@ -1,0 +1,489 @@
+#!/usr/bin/env python3
+"""test_cli.py MLA - the command as people and scripts use it, and as hostile files do. Prints TAP.
+
+Needs nothing but the Python standard library. Captures are built here byte by byte, so that the reader and the writer of
+the command are tested against the format and not against each other.
+"""
+import json
+import math
+import os
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+
+MLA = os.path.abspath(sys.argv[1])
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SCRATCH = tempfile.TemporaryDirectory()
+FOLDER = pathlib.Path(SCRATCH.name)
+SUBCOMMANDS = ["demo", "info", "run", "check", "bench"]
+
+tests = []
+
+
+def test(function):
+    tests.append(function)
+    return function
+
+
+def mla(*arguments, code=0, seconds=240, environment=None):
+    """Runs the command; its exit status must be `code`. Whatever it was fed, a failure is one sentence on stderr."""
+    process = subprocess.run([MLA, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds,
+                             env={**os.environ, **(environment or {})})
+    out, error = process.stdout.decode(errors="replace"), process.stderr.decode(errors="replace")
+    told = f"mla {' '.join(map(str, arguments))}\nexit status {process.returncode}\n{out}{error}"
+    expected = (code,) if isinstance(code, int) else code
+    assert process.returncode in expected, f"expected exit status {code}: {told}"
+    if process.returncode == 2:
+        assert error.startswith("mla") and error.count("\n") == 1 and len(error) > 10, f"not one sentence: {told}"
+    else:
+        assert error == "", f"unexpected words on stderr: {told}"
+    return out, error
+
+
+# ---- captures --------------------------------------------------------------------------------------------------------
+
+def bf16(values):
+    """Exact only for values with few digits, which is all that is used here."""
+    return b"".join(struct.pack("<f", x)[2:] for x in values)
+
+
+def pack(tensors, metadata, header=None):
+    """A safetensors file: tensors = {name: (dtype, shape, bytes)}; `header` changes the JSON before it is written."""
+    table, data = {}, b""
+    for name, (dtype, shape, content) in tensors.items():
+        table[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    if metadata is not None:
+        table["__metadata__"] = metadata
+    if header:
+        changed = header(table)
+        table = table if changed is None else changed
+    text = table if isinstance(table, bytes) else json.dumps(table).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def unpack(path):
+    content = pathlib.Path(path).read_bytes()
+    length, = struct.unpack_from("<Q", content)
+    table = json.loads(content[8:8 + length])
+    metadata = table.pop("__metadata__", None)
+    data, at, tensors = content[8 + length:], 0, {}
+    for name, entry in sorted(table.items(), key=lambda item: item[1]["data_offsets"]):
+        begin, end = entry["data_offsets"]
+        assert begin == at, f"{name} leaves a hole or overlaps"
+        tensors[name] = (entry["dtype"], entry["shape"], data[begin:end])
+        at = end
+    assert at == len(data) and (8 + length) % 8 == 0
+    return tensors, metadata
+
+
+LENGTHS = [5, 70, 0]
+HEADS, D, D_V, PAGE = 3, 6, 4, 64
+
+
+def example():
+    """q = 0, so every key weighs the same: out = mean of the value rows, lse = ln(number of keys). All columns of the
+    t-th key of a request are t. Page table entries that nobody may use are garbage, rows that nobody may read NaN."""
+    table = [[2, 2147480000], [3, 0], [-1, -1]]
+    cache = [float("nan")] * (4 * PAGE * D)
+    for i, length in enumerate(LENGTHS):
+        for t in range(length):
+            row = (table[i][t // PAGE] * PAGE + t % PAGE) * D
+            cache[row:row + D] = [float(t)] * D
+    tensors = {"block_table": ("I32", [3, 2], struct.pack("<6i", *sum(table, []))),
+               "cache_seqlens": ("I32", [3], struct.pack("<3i", *LENGTHS)),
+               "q": ("BF16", [3, 1, HEADS, D], bf16([0.0] * (3 * HEADS * D))),
+               "k_cache": ("BF16", [4, PAGE, 1, D], bf16(cache))}
+    metadata = {"op": "flash_mla_with_kvcache", "head_dim_v": str(D_V), "softmax_scale": "0.125", "causal": "false",
+                "source": "example of test_cli.py"}
+    return tensors, metadata
+
+
+def expected_out():
+    return [2.0] * (HEADS * D_V) + [34.5] * (HEADS * D_V) + [0.0] * (HEADS * D_V)
+
+
+def expected_lse():
+    return [math.log(5)] * HEADS + [math.log(70)] * HEADS + [math.inf] * HEADS
+
+
+def recorded(out=None, lse=None):
+    tensors, metadata = example()
+    tensors["lse"] = ("F32", [3, HEADS, 1], struct.pack(f"<{3 * HEADS}f", *(lse or expected_lse())))
+    tensors["out"] = ("BF16", [3, 1, HEADS, D_V], bf16(out or expected_out()))
+    return tensors, metadata
+
+
+def save(content, name="capture.safetensors"):
+    path = FOLDER / name
+    path.write_bytes(content)
+    return path
+
+
+# ---- the command line ------------------------------------------------------------------------------------------------
+
+@test
+def help_and_version():
+    version = mla("--version")[0]
+    assert version.startswith("mla ") and version.count(".") == 2, version
+    text = mla("--help")[0]
+    for name in SUBCOMMANDS:
+        assert f"  {name}" in text, name
+        help_text = mla(name, "--help")[0]
+        assert help_text.startswith(f"Usage: mla {name}") and "Examples:" in help_text, help_text
+        assert max(map(len, help_text.splitlines())) <= 120, help_text
+        assert mla("help", name)[0] == help_text == mla(name, "-h")[0]
+    process = subprocess.run([MLA], capture_output=True)
+    assert process.returncode == 2 and b"Usage: mla" in process.stdout
+
+
+@test
+def wrong_command_lines_are_refused_in_one_sentence():
+    for words, say in [(["fly"], "'fly' is not known"), (["--fly"], "'--fly' is not known"),
+                       (["run"], "exactly one"), (["run", "a", "b"], "exactly one"),
+                       (["run", "--fly", "x"], "'--fly' is not known"), (["run", "-Q", "x"], "'-Q' is not known"),
+                       (["run", "x", "--out"], "'--out' needs a value"), (["run", "--check=1", "x"], "takes no value"),
+                       (["run", "--threads", "0", "x"], "--threads = '0'"), (["run", "-t", "2x", "x"], "'2x'"),
+                       (["run", "--backend", "tpu", "x"], "'tpu'"), (["run", "--isa", "mmx", "x"], "mmx"),
+                       (["info", "x"], "'x'"), (["demo", "x"], "'x'"), (["check", "x"], "'x'"), (["bench", "x"], "'x'"),
+                       (["check", "--seconds", "-1"], "'-1'"), (["check", "--seed", "-1"], "'-1'"),
+                       (["check", "--cases", "99999999999999999999"], "999"),
+                       (["bench", "--threads", "1,,2"], "'1,,2'"), (["bench", "--samples", "1"], "'1'"),
+                       (["bench", "--rival-isa", "sse"], "'sse'"), (["bench", "--filter", "no such shape"], "no such")]:
+        error = mla(*words, code=2)[1]
+        assert say in error, f"{words}: {error}"
+
+
+@test
+def info_is_text_and_json():
+    facts = json.loads(mla("info", "--json")[0])
+    assert facts["threads"] >= 1 and facts["machine"]["cpus"] >= 1 and facts["version"]
+    levels = {level["name"]: level for level in facts["isa"]}
+    assert levels["scalar"]["usable"] and sum(level["selected"] for level in levels.values()) == 1
+    assert any(kernel["selected"] for kernel in facts["kernels"])
+    text = mla("info")[0]
+    assert "scalar" in text and "in use" in text and "gpus" in text
+    facts = json.loads(mla("info", "--json", environment={"MLA_ISA": "scalar", "OMP_NUM_THREADS": "3"})[0])
+    assert [level["name"] for level in facts["isa"] if level["selected"]] == ["scalar"]
+    assert facts["threads"] == 3 and facts["environment"]["MLA_ISA"] == "scalar"
+    assert "mmx" in mla("info", code=2, environment={"MLA_ISA": "mmx"})[1]
+
+
+# ---- run -------------------------------------------------------------------------------------------------------------
+
+@test
+def run_computes_what_the_formula_says():
+    path = save(pack(*example()))
+    for options in [[], ["--isa", "scalar"], ["--backend", "ref"], ["--threads", "1"], ["--threads", "5"]]:
+        result = FOLDER / "result.safetensors"
+        out = mla("run", "--check", "--out", result, *options, path)[0]
+        assert "example of test_cli.py" in out and "oracle" in out and "GFLOP/s" in out, out
+        tensors, metadata = unpack(result)
+        assert metadata == example()[1]
+        for name, tensor in example()[0].items():
+            assert tensors[name] == tensor, f"{name} changed on the way"
+        assert tensors["out"] == ("BF16", [3, 1, HEADS, D_V], bf16(expected_out())), tensors["out"]
+        lse = struct.unpack(f"<{3 * HEADS}f", tensors["lse"][2])
+        assert all(a == b or abs(a - b) < 1e-6 for a, b in zip(lse, expected_lse())), lse
+        again = mla("run", "--check", result)[0]
+        assert "recorded" in again and "FAILED" not in again, again
+
+
+@test
+def run_takes_every_dtype_and_causal_queries():
+    for dtype, code, size in [("F32", "f", 4), ("F16", "e", 2)]:
+        cache = [float(t) for t in range(8) for _ in range(D)]
+        tensors = {"block_table": ("I32", [1, 8], struct.pack("<8i", *range(8))),
+                   "cache_seqlens": ("I32", [1], struct.pack("<i", 2)),
+                   "q": (dtype, [1, 4, 2, D], bytes(4 * 2 * D * size)),
+                   "k_cache": (dtype, [8, 1, 1, D], struct.pack(f"<{len(cache)}{code}", *cache))}
+        metadata = {"op": "flash_mla_with_kvcache", "head_dim_v": "1", "causal": "1"}
+        result = FOLDER / "causal.safetensors"
+        mla("run", "--check", "--out", result, save(pack(tensors, metadata)))
+        written = unpack(result)[0]
+        out = struct.unpack(f"<8{code}", written["out"][2])
+        assert out == (0, 0, 0, 0, 0, 0, 0.5, 0.5), out  # tokens 0 and 1 see nothing, 2 sees key 0, 3 sees keys 0 and 1
+        lse = struct.unpack("<8f", written["lse"][2])  # [head][token]
+        assert lse[:3] == (math.inf, math.inf, 0) and abs(lse[3] - math.log(2)) < 1e-6, lse
+
+
+@test
+def run_check_notices_a_wrong_recorded_result():
+    good = mla("run", "--check", save(pack(*recorded())))[0]
+    assert "recorded" in good and "FAILED" not in good, good
+    out = expected_out()
+    out[HEADS * D_V + D_V + 2] = 34.0  # request 1, head 1, column 2
+    assert "out[1][0][1][2] = 34" in mla("run", "--check", save(pack(*recorded(out=out))), code=1)[0]
+    out = expected_out()
+    out[-1] = 1e-30  # a request without keys: exactly 0
+    assert "out[2][0][2][3]" in mla("run", "--check", save(pack(*recorded(out=out))), code=1)[0]
+    for wrong in (math.log(70) + 1e-4, math.inf, math.nan):
+        lse = expected_lse()
+        lse[5] = wrong
+        told = mla("run", "--check", save(pack(*recorded(lse=lse))), code=1)[0]
+        assert "lse of request 1, token 0, head 2" in told, told
+    lse = expected_lse()
+    lse[-1] = -math.inf
+    mla("run", "--check", save(pack(*recorded(lse=lse))), code=1)
+    mla("run", save(pack(*recorded(lse=lse))))  # without --check nothing is compared
+
+
+@test
+def run_handles_requests_of_nothing():
+    tensors, metadata = example()
+    tensors["q"] = ("BF16", [0, 1, HEADS, D], b"")
+    tensors["block_table"] = ("I32", [0, 2], b"")
+    tensors["cache_seqlens"] = ("I32", [0], b"")
+    mla("run", "--check", save(pack(tensors, metadata)))
+
+
+@test
+def run_replays_the_committed_capture():
+    path = ROOT / "tests/data/deepseek_decode.safetensors"
+    told = mla("run", "--check", path)[0]
+    assert told.count("ok") >= 2 and "FAILED" not in told, told
+
+
+@test
+def out_is_written_safely():
+    path = save(pack(*example()))
+    assert "cannot write" in mla("run", "--out", FOLDER / "no" / "such", path, code=2)[1]
+    target, link = FOLDER / "target.safetensors", FOLDER / "link.safetensors"
+    target.write_bytes(b"old")
+    link.symlink_to(target)
+    mla("run", "--out", link, path)
+    assert link.is_symlink() and "out" in unpack(target)[0]
+    mla("run", "--out", path, path)  # onto itself
+    assert "out" in unpack(path)[0]
+    assert not list(FOLDER.glob("*.part"))
+    if os.path.exists("/dev/full"):
+        assert "cannot write" in mla("run", "--out", "/dev/full", path, code=2)[1]
+        assert not os.path.isfile("/dev/full")
+
+
+# ---- hostile files ---------------------------------------------------------------------------------------------------
+
+def change(**entries):
+    """Replaces fields: change(q={"dtype": "I8"}) or, with None, removes the entry."""
+    def header(table):
+        for name, fields in entries.items():
+            if fields is None:
+                del table[name]
+            else:
+                table[name].update(fields)
+    return header
+
+
+def text(content):
+    return lambda table: content
+
+
+def with_metadata(**fields):
+    metadata = {**example()[1], **fields}
+    return pack(example()[0], {key: value for key, value in metadata.items() if value is not None})
+
+
+def without(*names):
+    tensors, metadata = example()
+    return pack({name: tensor for name, tensor in tensors.items() if name not in names}, metadata)
+
+
+def with_tensor(name, *tensor):
+    tensors, metadata = example()
+    return pack({**tensors, name: tensor}, metadata)
+
+
+def hostile_files():
+    whole = pack(*example())
+    length, = struct.unpack_from("<Q", whole)
+    table = whole[8:8 + length]
+    for name, header in [("dtype I64", change(q={"dtype": "I64"})), ("dtype unknown", change(q={"dtype": "BF17"})),
+                         ("dtype no string", change(q={"dtype": 7})), ("dtype missing", change(q={"dtype": None})),
+                         ("negative offset", change(block_table={"data_offsets": [-24, 0]})),
+                         ("offsets reversed", change(block_table={"data_offsets": [24, 0]})),
+                         ("offset past the end", change(q={"data_offsets": [36, 10**9]})),
+                         ("offset past 2^53", change(q={"data_offsets": [36, 2**60]})),
+                         ("offset past 2^64", change(q={"data_offsets": [36, 1e300]})),
+                         ("fractional offset", change(q={"data_offsets": [36.5, 144]})),
+                         ("overlap", change(cache_seqlens={"data_offsets": [0, 12]})),
+                         ("one offset", change(q={"data_offsets": [36]})),
+                         ("three offsets", change(q={"data_offsets": [36, 40, 144]})),
+                         ("offsets no array", change(q={"data_offsets": "36"})),
+                         ("shape negative", change(q={"shape": [3, 1, HEADS, -D]})),
+                         ("shape overflows", change(q={"shape": [2**52, 2**52, 2**52, 2**52]})),
+                         ("shape wraps to the right size", change(q={"shape": [2**40, 2**24, 2, 27]})),
+                         ("shape too large", change(q={"shape": [3, 1, HEADS, D + 1]})),
+                         ("shape of strings", change(q={"shape": ["3", "1", "3", "6"]})),
+                         ("shape no array", change(q={"shape": 54})),
+                         ("nine dimensions", change(q={"shape": [1] * 8 + [54]})),
+                         ("unknown field", change(q={"offset": 0})),
+                         ("a hole", change(cache_seqlens=None)),
+                         ("bytes left over", change(k_cache=None)),
+                         ("entry no object", lambda t: {**t, "q": []}),
+                         ("metadata no object", lambda t: {**t, "__metadata__": []}),
+                         ("metadata of numbers", lambda t: {**t, "__metadata__": {"op": 1}}),
+                         ("header no object", text(b"[1, 2]")), ("header empty", text(b"")),
+                         ("header no JSON", text(b"{\"q\": {")), ("header binary", text(bytes(range(256)))),
+                         ("header deep", text(b"{\"a\":" * 5000)), ("header with a tail", text(table + b"x")),
+                         ("header with a zero byte", text(table + b"\0")),
+                         ("name twice", text(table.replace(b'"cache_seqlens"', b'"block_table"'))),
+                         ("field twice", text(table.replace(b'"shape"', b'"dtype"', 1))),
+                         ("metadata twice", text(table.replace(b'"causal"', b'"op"')))]:
+        yield name, pack(*example(), header)
+    yield "nothing", b""
+    yield "seven bytes", whole[:7]
+    yield "length alone", struct.pack("<Q", 0)
+    yield "header cut", whole[:8 + length // 2]
+    yield "data cut", whole[:-1]
+    yield "data too long", whole + b"\0"
+    yield "header of 2^63", struct.pack("<Q", 2**63) + whole[8:]
+    yield "header of 2^64 - 1", struct.pack("<Q", 2**64 - 1) + whole[8:]
+    yield "header past the end", struct.pack("<Q", len(whole)) + whole[8:]
+    yield "header over the format's limit", struct.pack("<Q", 100_000_001) + bytes(100)
+    for name in example()[0]:
+        yield f"no {name}", without(name)
+    for name in ("op", "head_dim_v"):
+        yield f"no metadata {name}", with_metadata(**{name: None})
+    for name, values in {"op": ["", "flash_mla"], "head_dim_v": ["", "0", "-1", "7", "4x", "99999999999999999999"],
+                         "softmax_scale": ["", "inf", "nan", "1e60", "0.1 "], "causal": ["", "yes"]}.items():
+        for value in values:
+            yield f"metadata {name} = '{value}'", with_metadata(**{name: value})
+    yield "no metadata", pack(example()[0], None)
+    yield "q of rank 3", with_tensor("q", "BF16", [3, HEADS, D], bf16([0.0] * (3 * HEADS * D)))
+    yield "q of another dtype", with_tensor("q", "F16", [3, 1, HEADS, D], bytes(2 * 3 * HEADS * D))
+    yield "q of another width", with_tensor("q", "BF16", [3, 1, HEADS, D + 1], bytes(2 * 3 * HEADS * (D + 1)))
+    yield "q without heads", with_tensor("q", "BF16", [3, 1, 0, D], b"")
+    yield "table of I64", with_tensor("block_table", "I64", [3, 2], bytes(48))
+    yield "table of other requests", with_tensor("block_table", "I32", [2, 2], bytes(16))
+    yield "lengths of other requests", with_tensor("cache_seqlens", "I32", [4], bytes(16))
+    yield "length past the table", with_tensor("cache_seqlens", "I32", [3], struct.pack("<3i", 5, 129, 0))
+    yield "page out of range", with_tensor("block_table", "I32", [3, 2], struct.pack("<6i", 4, 0, 3, 0, 0, 0))
+    yield "page negative", with_tensor("block_table", "I32", [3, 2], struct.pack("<6i", -1, 0, 3, 0, 0, 0))
+    yield "out of another width", with_tensor("out", "BF16", [3, 1, HEADS, D], bytes(2 * 3 * HEADS * D))
+    yield "lse of another shape", with_tensor("lse", "F32", [3, 1, HEADS], bytes(4 * 3 * HEADS))
+    yield "lse of BF16", with_tensor("lse", "BF16", [3, HEADS, 1], bytes(2 * 3 * HEADS))
+
+
+@test
+def hostile_files_are_refused_in_one_sentence():
+    names = 0
+    for name, content in hostile_files():
+        try:
+            error = mla("run", "--check", save(content, "hostile.safetensors"), code=2)[1]
+        except AssertionError as wrong:
+            raise AssertionError(f"{name}: {wrong}") from wrong
+        assert "hostile.safetensors: " in error or "the captured call: " in error, f"{name}: {error}"
+        names += 1
+    assert names > 80
+
+
+@test
+def what_is_no_file_is_refused():
+    assert "cannot open" in mla("run", FOLDER / "missing", code=2)[1]
+    assert "not a regular file" in mla("run", FOLDER, code=2)[1]
+    os.mkfifo(FOLDER / "fifo")
+    assert "not a regular file" in mla("run", FOLDER / "fifo", code=2, seconds=20)[1]
+
+
+@test
+def text_from_a_file_cannot_steer_the_terminal():
+    evil = "\x1b[2J\x07\u009b31m"
+    told = mla("run", save(with_metadata(source=evil)))[0]
+    error = mla("run", save(with_metadata(op=evil)), code=2)[1]
+    error += mla("run", save(pack(*example(), lambda table: {**table, evil: 1})), code=2)[1]
+    for line in (told + error).splitlines():
+        assert line.isprintable(), repr(line)
+
+
+@test
+def other_tensors_and_padding_are_ignored():
+    tensors, metadata = example()
+    tensors["another"] = ("F8_E4M3", [5], bytes(5))
+    padded = pack(tensors, metadata, lambda table: json.dumps(table).encode() + b"   ")
+    assert "1 other tensor" in mla("run", "--check", save(padded))[0]
+
+
+@test
+def spoiled_files_never_crash_it():
+    rng = random.Random(7)
+    whole = pack(*recorded())
+    length, = struct.unpack_from("<Q", whole)
+    for _ in range(150):
+        content = bytearray(whole)
+        for _ in range(rng.choice([1, 1, 2, 8])):
+            at = rng.randrange(8 + length) if rng.random() < 0.8 else rng.randrange(len(content))
+            content[at] = rng.choice([0, 0x22, 0x2d, 0x30, 0x39, 0x5d, 0x7d, 0xff, rng.randrange(256)])
+        if rng.random() < 0.2:
+            del content[rng.randrange(len(content)):]
+        mla("run", "--check", "--threads", "1", save(bytes(content), "spoiled.safetensors"), code=(0, 1, 2))
+
+
+# ---- check, bench, demo ----------------------------------------------------------------------------------------------
+
+@test
+def check_passes_repeats_and_can_fail():
+    told = mla("check", "--seed", "11", "--cases", "12", "--verbose")[0]
+    assert "12 passed" in told and told == mla("check", "--seed", "11", "--cases", "12", "-v")[0]
+    assert "scalar" in mla("check", "--seed", "11", "--cases", "3", "--isa", "scalar")[0]
+    assert "spoiled and noticed" in mla("check", "--seed", "1", "--cases", "12", "--self-test")[0]
+    assert "passed" in mla("check", "--seconds", "0.3")[0]
+
+
+@test
+def bench_measures_verifies_and_writes_json():
+    path = FOLDER / "bench.json"
+    names = mla("bench", "--list")[0]
+    assert "b1 h128 s4096 576/512 bf16" in names and "growth" in names and "scaling" in names
+    told = mla("bench", "--filter", "h128 s4096 576/512 bf16", "--samples", "3", "--threads", "1,2", "--compare", "--json",
+               path)[0]
+    assert "h128" in told and "WRONG" not in told, told
+    facts = json.loads(path.read_text())
+    assert facts["hardware"]["cpu"] and facts["date"].endswith("Z") and "--compare" in facts["command"]
+    results = [result for result in facts["results"] if result["shape"]["requests"] == 1]
+    assert [result["threads"] for result in results][:2] == [1, 2]
+    for result in facts["results"]:
+        assert result["correct"] and result["error_normwise"] < 2e-6, result
+        assert result["seconds"]["low"] <= result["seconds"]["median"] <= result["seconds"]["high"]
+        assert 0 < result["of_fma_peak"]["median"], result
+        for rival in result["rivals"]:
+            assert rival["difference_normwise"] < 1e-5 and rival["times_ours"]["median"] > 0
+
+
+@test
+def demo_shows_two_verified_results():
+    told = mla("demo", "--threads", "2")[0]
+    assert told.count(" ok  ") == 3 and "FAILED" not in told and "FMA" in told or "multiply-add" in told, told
+    assert "cannot open" in mla("demo", "--capture", FOLDER / "missing", code=2)[1]
+
+
+@test
+def the_man_page_knows_every_option():
+    page = (ROOT / "cli/mla.1").read_text().replace("\\-", "-")
+    for name in SUBCOMMANDS:
+        for line in mla(name, "--help")[0].split("Options:")[1].split("Examples:")[0].splitlines():
+            for word in line.split()[:2]:
+                if word.startswith("--"):
+                    assert word[2:].rstrip(",") in page, f"{name} {word} is not in mla.1"
+
+
+def main():
+    failures = 0
+    for number, function in enumerate(tests, 1):
+        name = function.__name__.replace("_", " ")
+        try:
+            function()
+            print(f"ok {number} - {name}", flush=True)
+        except (AssertionError, subprocess.TimeoutExpired, json.JSONDecodeError, KeyError, OSError) as error:
+            failures += 1
+            print(f"not ok {number} - {name}", flush=True)
+            for line in f"{type(error).__name__}: {error}".splitlines():
+                print(f"# {line}", flush=True)
+    print(f"1..{len(tests)}")
+    return failures > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

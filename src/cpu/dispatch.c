@@ -28,6 +28,11 @@ static bool has_avx2(const mla_cpu_features *features)
 {
     return features->avx2;
 }
+
+static bool has_avx512(const mla_cpu_features *features)
+{
+    return features->avx512;
+}
 #endif
 
 /* From low to high. */
@@ -35,46 +40,77 @@ static const level levels[] = {
     {&mla_kernels_scalar, always},
 #if defined(__x86_64__)
     {&mla_kernels_avx2, has_avx2},
+    {&mla_kernels_avx512, has_avx512},
 #endif
 };
-enum { LEVEL_COUNT = sizeof levels / sizeof *levels, KERNEL_MAX = LEVEL_COUNT * (4 * MLA_FORMAT_COUNT + 4) };
+enum { LEVEL_COUNT = sizeof levels / sizeof *levels, TABLE_SIZE = 4 * MLA_FORMAT_COUNT + 4 };
+
+/* One kernel of a table. Any function pointer may be converted to another function pointer type and compared. */
+typedef void (*any_kernel)(void);
+typedef struct table_entry {
+    const char *kind, *type;
+    any_kernel kernel;
+} table_entry;
+
+static size_t list_table(const mla_cpu_kernels *k, table_entry entry[TABLE_SIZE])
+{
+    static const char *const types[MLA_FORMAT_COUNT] = {"f32", "f16", "bf16"};
+    size_t n = 0;
+    for (int f = 0; f < MLA_FORMAT_COUNT; f++) {
+        entry[n++] = (table_entry){"load", types[f], (any_kernel)k->load[f]};
+        entry[n++] = (table_entry){"pack", types[f], (any_kernel)k->pack[f]};
+        entry[n++] = (table_entry){"store", types[f], (any_kernel)k->store[f]};
+        if (k->stream[f]) {
+            entry[n++] = (table_entry){"stream", types[f], (any_kernel)k->stream[f]};
+        }
+    }
+    entry[n++] = (table_entry){"qk", "f32", (any_kernel)k->qk};
+    entry[n++] = (table_entry){"softmax", "f32", (any_kernel)k->softmax};
+    entry[n++] = (table_entry){"pv", "f32", (any_kernel)k->pv};
+    entry[n++] = (table_entry){"merge", "f32", (any_kernel)k->merge};
+    return n;
+}
+
+static bool table_has(const mla_cpu_kernels *k, any_kernel kernel)
+{
+    table_entry entry[TABLE_SIZE];
+    size_t n = list_table(k, entry);
+    for (size_t i = 0; i < n; i++) {
+        if (entry[i].kernel == kernel) {
+            return true;
+        }
+    }
+    return false;
+}
 
 /* Written once, then read-only. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static mla_cpu_features features;
-static char kernel_names[KERNEL_MAX][40];
-static mla_kernel_info kernel_infos[KERNEL_MAX];
+static char kernel_name[LEVEL_COUNT * TABLE_SIZE][40];
+static mla_kernel_info kernel_info[LEVEL_COUNT * TABLE_SIZE];
+static any_kernel kernel_address[LEVEL_COUNT * TABLE_SIZE];
 static size_t kernel_count;
 static char environment[32]; /* MLA_ISA when it was first looked at */
 
 /* -1: the best usable level. An int is set and read whole. */
 static int chosen = -1;
 
-static void add_kernel(const char *kind, const char *type, const char *isa)
-{
-    snprintf(kernel_names[kernel_count], sizeof kernel_names[0], "mla_%s_%s_%s", kind, type, isa);
-    kernel_infos[kernel_count] = (mla_kernel_info){.name = kernel_names[kernel_count], .kind = kind, .isa = isa};
-    kernel_count++;
-}
-
 static void detect(void)
 {
-    static const char *const types[MLA_FORMAT_COUNT] = {"f32", "f16", "bf16"};
     features = mla_cpu_features_detect();
     for (size_t i = 0; i < LEVEL_COUNT; i++) {
         const mla_cpu_kernels *k = levels[i].kernels;
-        for (int f = 0; f < MLA_FORMAT_COUNT; f++) {
-            add_kernel("load", types[f], k->isa);
-            add_kernel("pack", types[f], k->isa);
-            add_kernel("store", types[f], k->isa);
+        table_entry entry[TABLE_SIZE];
+        size_t n = list_table(k, entry);
+        for (size_t e = 0; e < n; e++) {
+            if (i > 0 && table_has(levels[i - 1].kernels, entry[e].kernel)) {
+                continue; /* taken over from the level below, under whose name it is listed */
+            }
+            snprintf(kernel_name[kernel_count], sizeof kernel_name[0], "mla_%s_%s_%s", entry[e].kind, entry[e].type, k->isa);
+            kernel_info[kernel_count] =
+                (mla_kernel_info){.name = kernel_name[kernel_count], .kind = entry[e].kind, .isa = k->isa};
+            kernel_address[kernel_count++] = entry[e].kernel;
         }
-        for (int f = 0; f < MLA_FORMAT_COUNT && k->stream[f]; f++) {
-            add_kernel("stream", types[f], k->isa);
-        }
-        add_kernel("qk", "f32", k->isa);
-        add_kernel("softmax", "f32", k->isa);
-        add_kernel("pv", "f32", k->isa);
-        add_kernel("merge", "f32", k->isa);
     }
     const char *wanted = getenv("MLA_ISA");
     snprintf(environment, sizeof environment, "%s", wanted ? wanted : "");
@@ -159,8 +195,8 @@ size_t mla_kernel_list(mla_kernel_info *info, size_t capacity)
 {
     const mla_cpu_kernels *selected = mla_cpu_kernels_selected();
     for (size_t i = 0; info && i < kernel_count && i < capacity; i++) {
-        info[i] = kernel_infos[i];
-        info[i].selected = selected && strcmp(selected->isa, kernel_infos[i].isa) == 0;
+        info[i] = kernel_info[i];
+        info[i].selected = selected && table_has(selected, kernel_address[i]);
     }
     return kernel_count;
 }

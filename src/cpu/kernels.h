@@ -147,6 +147,7 @@ typedef struct mla_cpu_kernels {
 /* Filled in per ISA; a level that has no kernel of its own for a kind uses the level below. */
 extern const mla_cpu_kernels mla_kernels_scalar;
 extern const mla_cpu_kernels mla_kernels_avx2;
+extern const mla_cpu_kernels mla_kernels_avx512;
 
 /* ---- dispatch.c -------------------------------------------------------------------------------------------------- */
 

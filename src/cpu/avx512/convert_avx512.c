@@ -1,0 +1,95 @@
+/*
+ * convert_avx512.c - storage formats in and out: load and store. Masked loads and stores end exactly where a row does.
+ */
+#include <immintrin.h>
+
+#include "tables_avx512.h"
+
+enum { COL_PANEL = MLA_AVX512_COL_PANEL, ROWS = MLA_ROW_PANEL };
+
+static inline __m512 load16_f32(const void *src, int64_t c, __mmask16 lanes)
+{
+    return _mm512_maskz_loadu_ps(lanes, (const float *)src + c);
+}
+
+static inline __m512 load16_f16(const void *src, int64_t c, __mmask16 lanes)
+{
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes, (const uint16_t *)src + c));
+}
+
+static inline __m512 load16_bf16(const void *src, int64_t c, __mmask16 lanes)
+{
+    __m256i half = _mm256_maskz_loadu_epi16(lanes, (const uint16_t *)src + c);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+/* The first pieces end at a panel boundary's multiple of 16, so that a column offset such as 40 works too. */
+#define LOAD_BODY(LOAD16)                                                                          \
+    for (int64_t n = 0; n < n_key; n++) {                                                          \
+        for (int64_t c = 0; c < n_col;) {                                                          \
+            int64_t at = col + c, in_panel = at % COL_PANEL, room = 16 - at % 16;                  \
+            int64_t take = n_col - c < room ? n_col - c : room;                                    \
+            __mmask16 lanes = (__mmask16)((1u << take) - 1);                                       \
+            float *dst = block + at / COL_PANEL * panel_stride + n * COL_PANEL + in_panel;         \
+            _mm512_mask_storeu_ps(dst, lanes, LOAD16(row[n], c, lanes));                           \
+            c += take;                                                                             \
+        }                                                                                          \
+    }
+
+void mla_load_f32_avx512(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
+                         int64_t panel_stride)
+{
+    LOAD_BODY(load16_f32)
+}
+
+void mla_load_f16_avx512(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
+                         int64_t panel_stride)
+{
+    LOAD_BODY(load16_f16)
+}
+
+void mla_load_bf16_avx512(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
+                          int64_t panel_stride)
+{
+    LOAD_BODY(load16_bf16)
+}
+
+/* Columns [c, c + 16) of a row inside a panelled accumulator. */
+static inline __m512 result16(const float *o, int64_t c, float factor)
+{
+    return _mm512_mul_ps(_mm512_loadu_ps(o + c / COL_PANEL * ROWS * COL_PANEL + c % COL_PANEL), _mm512_set1_ps(factor));
+}
+
+static inline __mmask16 lanes_left(int64_t n)
+{
+    return n >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1);
+}
+
+void mla_store_f32_avx512(const float *o, int64_t d_v, float factor, void *dst)
+{
+    for (int64_t c = 0; c < d_v; c += 16) {
+        _mm512_mask_storeu_ps((float *)dst + c, lanes_left(d_v - c), result16(o, c, factor));
+    }
+}
+
+void mla_store_f16_avx512(const float *o, int64_t d_v, float factor, void *dst)
+{
+    for (int64_t c = 0; c < d_v; c += 16) {
+        __m256i half = _mm512_cvtps_ph(result16(o, c, factor), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        _mm256_mask_storeu_epi16((uint16_t *)dst + c, lanes_left(d_v - c), half);
+    }
+}
+
+void mla_store_bf16_avx512(const float *o, int64_t d_v, float factor, void *dst)
+{
+    const __m512i bias = _mm512_set1_epi32(0x7fff), one = _mm512_set1_epi32(1), quiet = _mm512_set1_epi32(0x400000);
+    for (int64_t c = 0; c < d_v; c += 16) {
+        __m512 x = result16(o, c, factor);
+        __m512i bits = _mm512_castps_si512(x), even = _mm512_and_si512(_mm512_srli_epi32(bits, 16), one);
+        __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, bias), even);
+        __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+        rounded = _mm512_mask_or_epi32(rounded, nan, bits, quiet);
+        __m256i half = _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+        _mm256_mask_storeu_epi16((uint16_t *)dst + c, lanes_left(d_v - c), half);
+    }
+}

@@ -1,0 +1,28 @@
+/*
+ * tables_avx512.h - the AVX-512 kernels by name. Contracts: cpu/kernels.h.
+ */
+#ifndef MLA_CPU_TABLES_AVX512_H
+#define MLA_CPU_TABLES_AVX512_H
+
+#include "cpu/kernels.h"
+
+#define MLA_AVX512_COL_PANEL 48 /* 3 vectors: with 8 rows that is 24 accumulators for pv */
+
+void mla_load_f32_avx512(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
+                         int64_t panel_stride);
+void mla_load_f16_avx512(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
+                         int64_t panel_stride);
+void mla_load_bf16_avx512(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
+                          int64_t panel_stride);
+void mla_qk_f32_avx512(const float *q, const float *block, int64_t panel_stride, int64_t n_col, int64_t n_key,
+                       int32_t n_row, bool accumulate, float *s, mla_prefetch *ahead);
+bool mla_softmax_f32_avx512(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,
+                            const float *mask, mla_row_state *state, float *factor);
+void mla_pv_f32_avx512(const float *p, const float *v, int64_t n_key, int32_t n_row, int32_t n_col, float *o,
+                       mla_prefetch *ahead);
+void mla_merge_f32_avx512(float *o, const float *x, const float *a, const float *b, int64_t n_panel);
+void mla_store_f32_avx512(const float *o, int64_t d_v, float factor, void *dst);
+void mla_store_f16_avx512(const float *o, int64_t d_v, float factor, void *dst);
+void mla_store_bf16_avx512(const float *o, int64_t d_v, float factor, void *dst);
+
+#endif

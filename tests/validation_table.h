@@ -59,7 +59,7 @@ static const row REFUSED[] = {
     {COMPRESSED,
      MLA_STATUS_BAD_VALUE,
      "segment[0].visible.right = -9223372036854775808 must",
-     {SET(p.segment[0].visible.right, INT64_MIN)}},
+     {SET(p.segment[0].visible.right, INT64_MIN), SET(p.segment[0].visible.left, -1)}},
     {COMPRESSED,
      MLA_STATUS_BAD_VALUE,
      "segment[1].visible.ratio = 0 must be at least 1",

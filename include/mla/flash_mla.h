@@ -21,9 +21,9 @@ extern "C" {
 #define FLASH_MLA_FIXED_OVERHEAD_BLOCKS 5
 
 /*
- * Rows that flash_mla_get_metadata() fills on this machine: at least 1.
- * num_heads_per_head_k = query tokens per request * query heads / kv heads; num_heads_k = kv heads; both >= 1 (a smaller
- * value counts as 1).
+ * Rows that flash_mla_get_metadata() should be given on this machine, at least 1. On the CPU: the threads that OpenMP
+ * would use, whatever the arguments are.
+ * num_heads_per_head_k = query tokens per request * query heads / kv heads; num_heads_k = kv heads.
  */
 MLA_API int64_t flash_mla_num_parts(int64_t num_heads_per_head_k, int64_t num_heads_k);
 
@@ -32,9 +32,11 @@ MLA_API int64_t flash_mla_num_parts(int64_t num_heads_per_head_k, int64_t num_he
  *   cache_seqlens            i32 [b], contiguous; keys per request, negative counts as 0
  *   num_heads_per_head_k, num_heads_k   as above, >= 1
  *   tile_scheduler_metadata  out, i32 [n_part][8], contiguous, n_part >= 1 of the caller's choice: begin request, begin
- *                            token, end request (inclusive), end token (exclusive), begin split, 0, 0, 0; a part without
- *                            work has begin request b
- *   num_splits               out, i32 [b + 1]: running sum of the parts that share a request
+ *                            token, end request (inclusive), end token (exclusive), begin split, 0, 0, 0. Parts without
+ *                            work come last and have begin request b; their end is that of the last request (-1 and 0
+ *                            when b is 0)
+ *   num_splits               out, i32 [b + 1], contiguous: running sum of the parts that share a request
+ * All of them are in host memory and share none of it.
  * Errors: NULL_POINTER, BAD_SHAPE, BAD_DTYPE, BAD_STRIDE, BAD_VALUE, BAD_DEVICE.
  */
 MLA_API mla_status flash_mla_get_metadata(const mla_tensor *cache_seqlens, int64_t num_heads_per_head_k,
@@ -50,7 +52,7 @@ MLA_API mla_status flash_mla_get_metadata(const mla_tensor *cache_seqlens, int64
  *   cache_seqlens  i32 [b], contiguous; keys per request, the s_q new ones included
  *   head_dim_v     1 .. d
  *   tile_scheduler_metadata, num_splits   from flash_mla_get_metadata(); dtype and shape are checked, the contents are a
- *                  hint: whatever they hold, the result is right. NULL: none
+ *                  hint: whatever they hold, the result is right. Either may be NULL
  *   softmax_scale  NULL: 1 / sqrt(d); must be finite
  *   causal         bottom-right aligned; has no effect when s_q is 1
  *   out            out, dtype of q [b][s_q][h_q][head_dim_v]

@@ -5,7 +5,13 @@
 
 #include "problem_check.h"
 
-static const char *const K_LAYOUT[2] = {"[n_row][n_kv_head][d]", "[n_page][page_size][n_kv_head][d]"};
+#define PACKED_LAYOUT "[n_row][n_kv_head][d]"
+#define PAGED_LAYOUT "[n_page][page_size][n_kv_head][d]"
+
+static const char *layout_of(const mla_tensor *k)
+{
+    return k->ndim == 3 ? PACKED_LAYOUT : PAGED_LAYOUT;
+}
 
 static mla_status check_absent(const mla_tensor *t, const char *path, int32_t g, const char *because)
 {
@@ -45,7 +51,7 @@ static mla_status check_beside_k(const mla_segment *segment, const mla_tensor *t
         extent[i] = mla_dim_extent(k, i);
     }
     extent[ndim - 1] = d;
-    MLA_TRY(mla_field_check_dims(&field, K_LAYOUT[ndim - 3], ndim, extent));
+    MLA_TRY(mla_field_check_dims(&field, layout_of(&segment->k), ndim, extent));
     row_strides(t, stride);
     return MLA_STATUS_OK;
 }
@@ -58,8 +64,9 @@ static mla_status check_rows(mla_checker *c, int32_t g)
     mla_field k = mla_segment_field(&segment->k, "k", g);
     int32_t ndim = segment->k.ndim;
     if (ndim != 3 && ndim != 4) {
-        return mla_fail(MLA_STATUS_BAD_SHAPE, "%s.ndim = %" PRId32 " must be 4 (%s) or 3 (%s)",
-                        mla_field_label(&k).text, ndim, K_LAYOUT[1], K_LAYOUT[0]);
+        return mla_fail(MLA_STATUS_BAD_SHAPE,
+                        "%s.ndim = %" PRId32 " must be 4 (" PAGED_LAYOUT ") or 3 (" PACKED_LAYOUT ")",
+                        mla_field_label(&k).text, ndim);
     }
     if (g == 0) {
         c->n_kv_head = mla_dim_extent(k, ndim - 2);
@@ -74,7 +81,7 @@ static mla_status check_rows(mla_checker *c, int32_t g)
         c->shape.n_kv_head = n_kv_head;
         c->shape.group = c->n_head.value / n_kv_head;
     }
-    MLA_TRY(mla_field_check_dims(&k, K_LAYOUT[ndim - 3], ndim,
+    MLA_TRY(mla_field_check_dims(&k, layout_of(&segment->k), ndim,
                                  ndim == 4 ? (mla_extent[]){mla_any_extent(), mla_any_extent(), c->n_kv_head, c->d_nope}
                                            : (mla_extent[]){mla_any_extent(), c->n_kv_head, c->d_nope}));
     row_strides(&segment->k, s->k_stride);

@@ -1,9 +1,10 @@
 /*
  * bench.h - the benchmark: which shapes, how they are measured, how they are shown.
  *
- * Absolute times on a shared machine differ by tens of per cent from minute to minute. So nothing here is compared across
- * time: each sample of ours stands between two measurements of the machine's ceiling and beside one sample of each rival,
- * a few milliseconds apart, on the same threads; ratios are formed inside an iteration, and their median is reported.
+ * Absolute times on a shared machine differ by tens of per cent from minute to minute. So nothing here is compared
+ * across time: each sample of ours stands between two measurements of the machine's ceiling and beside one sample of
+ * each rival, a few milliseconds apart, on the same threads; ratios are formed inside an iteration, and their median is
+ * reported.
  */
 #ifndef MLA_BENCH_H
 #define MLA_BENCH_H
@@ -81,13 +82,13 @@ typedef struct bench_settings {
 void bench_case_threads(const bench_case *c, int32_t n_count, int32_t *first, int32_t *last);
 
 /*
- * Measures a case on each of the thread counts, one result each; calls `done` after every one. CLI_OK, or CLI_USAGE when it
- * cannot be run (already reported).
+ * Measures a case on each of the thread counts, one result each; calls `done` after every one. CLI_OK, or CLI_USAGE
+ * when it cannot be run (already reported).
  */
 int bench_measure(const bench_case *c, const int32_t *n_thread, int32_t n_count, const bench_settings *settings,
                   bench_result *result, void (*done)(const bench_result *result));
 
-/* ---- report ------------------------------------------------------------------------------------------------------------ */
+/* ---- report ------------------------------------------------------------------------------------------------------ */
 
 void bench_print_header(bench_kind kind, const bench_settings *settings);
 void bench_print_row(const bench_result *result);

@@ -45,7 +45,7 @@ typedef struct bench_run {
     int64_t next_copy;
 } bench_run;
 
-/* ---- setting up --------------------------------------------------------------------------------------------------------- */
+/* ---- setting up -------------------------------------------------------------------------------------------------- */
 
 static int64_t copies_for(const bench_case *c)
 {
@@ -120,7 +120,7 @@ static int use_pool(bench_run *run, bench_pool *pool)
     return run->workspace != NULL ? CLI_OK : cli_fail("not enough memory for a workspace");
 }
 
-/* ---- right or wrong ------------------------------------------------------------------------------------------------------- */
+/* ---- right or wrong ---------------------------------------------------------------------------------------------- */
 
 static mla_status run_ours(bench_run *run, int64_t copy, mla_dtype o_dtype)
 {
@@ -179,7 +179,7 @@ static void check_rival(bench_run *run, rival *r, bench_rival_result *found, ben
     }
 }
 
-/* ---- sampling -------------------------------------------------------------------------------------------------------------- */
+/* ---- sampling ---------------------------------------------------------------------------------------------------- */
 
 static void call(bench_run *run, rival *r)
 {
@@ -229,8 +229,8 @@ static double single_peak(const bench_run *run)
 }
 
 /*
- * Iterations of: ceiling, contender, ceiling, contender, ..., ceiling, in an order that turns with every iteration. Returns
- * how many were made; good[i] tells whether the threads had a core each during iteration i.
+ * Iterations of: ceiling, contender, ceiling, contender, ..., ceiling, in an order that turns with every iteration.
+ * Returns how many were made; good[i] tells whether the threads had a core each during iteration i.
  */
 static int32_t take_samples(bench_run *run, contender *who, int32_t n_who, bool reads, bool *good)
 {

@@ -9,8 +9,8 @@
 
 #include "bench_pool.h"
 
-/* GFLOP/s of independent fp32 multiply-adds in registers with the vectors of an ISA level ("avx2", "avx512", ...), on all
- * threads of the pool, measured for about `seconds`. */
+/* GFLOP/s of independent fp32 multiply-adds in registers with the vectors of an ISA level ("avx2", "avx512", ...),
+ * on all threads of the pool, measured for about `seconds`. */
 double ceiling_flops(bench_pool *pool, const char *isa, double seconds);
 
 /* What ceiling_flops() measures for a level: "256-bit FMA". */
@@ -19,7 +19,7 @@ const char *ceiling_name(const char *isa);
 /* GB/s of reading `bytes` from `data` once, front to back, each thread a part of its own. */
 double ceiling_read(bench_pool *pool, const void *data, size_t bytes);
 
-/* ---- the loops; built with the flags their names say, called after a look at the machine ------------------------------ */
+/* ---- the loops; built with the flags their names say, called after a look at the machine ------------------------- */
 
 /* Runs `rounds` rounds of independent multiply-adds; returns the floating point operations done. */
 double ceiling_fma_avx2(int64_t rounds);

@@ -1,6 +1,6 @@
 /*
- * ceiling_avx2.c - the loops with 256-bit vectors. In assembly, because a compiler may notice that the chains are alike and
- * compute one of them.
+ * ceiling_avx2.c - the loops with 256-bit vectors. In assembly, because a compiler may notice that the chains are alike
+ * and compute one of them.
  */
 #include "ceiling.h"
 
@@ -9,7 +9,8 @@
 double ceiling_fma_avx2(int64_t rounds)
 {
     double done = (double)rounds;
-    /* 14 chains: latency 4 to 5 cycles times 2 per cycle, and some slack. 1 * 0 + x never changes x, so nothing overflows. */
+    /* 14 chains: latency 4 to 5 cycles times 2 per cycle, and some slack. 1 * 0 + x never changes x, so nothing
+     * overflows. */
     __asm__ volatile("vpcmpeqd %%ymm14, %%ymm14, %%ymm14\n\t"
                      "vpsrld $25, %%ymm14, %%ymm14\n\t"
                      "vpslld $23, %%ymm14, %%ymm14\n\t" /* 1.0 */

@@ -51,7 +51,7 @@ struct rival {
     void *memory;
 };
 
-/* ---- opening ---------------------------------------------------------------------------------------------------------- */
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 static void *open_library(const char *const *names, size_t n)
 {
@@ -187,7 +187,7 @@ int64_t rival_block(const rival *r)
 
 #if defined(__x86_64__)
 
-/* ---- running ---------------------------------------------------------------------------------------------------------- */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 /* c [m][n] = a [m][k] * b, or += with beta 1; b is [n][k] when transposed, else [k][n]. */
 static void sgemm(const rival *r, bool transposed, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
@@ -341,7 +341,7 @@ void rival_run(rival *r, bench_pool *pool, const rival_task *task)
     bench_pool_run(pool, r->n_share, merge_share, &merge);
 }
 
-/* ---- memory and tuning ------------------------------------------------------------------------------------------------ */
+/* ---- memory and tuning ------------------------------------------------------------------------------------------- */
 
 static size_t round_up(size_t bytes)
 {

@@ -50,8 +50,8 @@ double cli_now(void);
 
 /*
  * getopt_long() that says in one sentence what is wrong. Returns the option's character, -1 at the end, '?' after an
- * error (already reported). letters begin with ':' and contain 'h'; --help is handled here: it prints the help and returns
- * 'h'; callers then return CLI_OK.
+ * error (already reported). letters begin with ':' and contain 'h'; --help is handled here: it prints the help and
+ * returns 'h'; callers then return CLI_OK.
  */
 int cli_next_option(int argc, char **argv, const char *letters, const struct option *options);
 

@@ -93,7 +93,7 @@ static inline void number_store(void *data, mla_dtype dtype, int64_t i, float x)
     }
 }
 
-/* ---- random numbers: splitmix64, one 64-bit state -------------------------------------------------------------------- */
+/* ---- random numbers: splitmix64, one 64-bit state ---------------------------------------------------------------- */
 
 typedef struct number_rng {
     uint64_t state;
@@ -120,7 +120,8 @@ static inline double number_uniform(number_rng *rng)
     return (double)(number_random(rng) >> 11) * 0x1p-53;
 }
 
-/* Close to the standard normal: the sum of four 16-bit uniforms, brought to mean 0 and variance 1. Its tails end at 3.46. */
+/* Close to the standard normal: the sum of four 16-bit uniforms, brought to mean 0 and variance 1. Its tails end at
+ * 3.46. */
 static inline float number_normal(number_rng *rng)
 {
     uint64_t r = number_random(rng);

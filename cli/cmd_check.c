@@ -53,8 +53,8 @@ static mla_status attend(const mla_problem *problem, int32_t n_thread)
     return mla_attention(problem, &options);
 }
 
-/* Adds three bounds' worth to one element of o: the smallest fault that must be noticed wherever the element's error lies
- * in its bound. false: there is no element. */
+/* Adds three bounds' worth to one element of o: the smallest fault that must be noticed wherever the element's error
+ * lies in its bound. false: there is no element. */
 static bool spoil(random_case *c, const verify_truth *truth, number_rng *rng)
 {
     const mla_tensor *o = &c->problem.o;

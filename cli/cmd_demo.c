@@ -47,7 +47,8 @@ static void print_heading(int number, const char *text)
     printf("\n%s%d  %s%s\n", style(STYLE_STRONG), number, text, style(STYLE_PLAIN));
 }
 
-/* The capture that comes with libmla: in the source tree beside a build folder, or in the share folder of an installation. */
+/* The capture that comes with libmla: in the source tree beside a build folder, or in the share folder of an
+ * installation. */
 static bool find_capture(char *path, size_t size)
 {
     static const char *const places[] = {"../tests/data/" CAPTURE_NAME, "../../tests/data/" CAPTURE_NAME,
@@ -236,9 +237,9 @@ static int run(int argc, char **argv)
         print_fact("capture", "%s", slash != NULL ? slash + 1 : path);
         code = replay_capture(path, &(replay_options){.check = true, .n_thread = (int32_t)threads});
     } else {
-        print_verdict("capture", false,
-                      CAPTURE_NAME " is neither in tests/data beside the build folder nor in share/mla");
-        code = CLI_USAGE;
+        code =
+            cli_fail(CAPTURE_NAME " is neither in tests/data of the source tree around this command nor in share/mla "
+                                  "beside it; --capture FILE names another");
     }
     print_heading(2, "A batch shaped like DeepSeek-V3 serving");
     int batch = run_batch(threads > 0 ? (int32_t)threads : cli_default_threads());

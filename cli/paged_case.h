@@ -38,8 +38,8 @@ typedef struct paged_case {
 /* Bytes that paged_case_make() will ask for. */
 double paged_case_bytes(const paged_shape *shape, int64_t n_copy);
 
-/* Fills everything with data like a trained model's: normalised latent rows, scores a few units apart, permuted pages. The
- * same seed gives the same case. false: no memory. */
+/* Fills everything with data like a trained model's: normalised latent rows, scores a few units apart, permuted
+ * pages. The same seed gives the same case. false: no memory. */
 bool paged_case_make(const paged_shape *shape, int64_t n_copy, uint64_t seed, paged_case *c);
 void paged_case_release(paged_case *c);
 

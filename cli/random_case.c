@@ -105,7 +105,7 @@ static void fill_row(draw *d, const mla_tensor *t, int64_t offset, float spread)
     }
 }
 
-/* ---- queries ------------------------------------------------------------------------------------------------------- */
+/* ---- queries ----------------------------------------------------------------------------------------------------- */
 
 static void draw_sizes(draw *d)
 {
@@ -180,7 +180,7 @@ static void draw_queries(draw *d)
     say(d, "/%" PRId64 "%s", d->d_v, p->q_length.ndim != 0 ? ", q_length" : "");
 }
 
-/* ---- keys ----------------------------------------------------------------------------------------------------------- */
+/* ---- keys -------------------------------------------------------------------------------------------------------- */
 
 /* Tensor k, k_rope or v of a pool, its rows still NaN. */
 static mla_tensor take_rows(draw *d, bool packed, int64_t n_page, int64_t page_size, int64_t columns)
@@ -409,7 +409,7 @@ static void draw_segment(draw *d, int32_t g)
     }
 }
 
-/* ---- the rest -------------------------------------------------------------------------------------------------------- */
+/* ---- the rest ---------------------------------------------------------------------------------------------------- */
 
 static mla_tensor draw_factors(draw *d, const char *name)
 {

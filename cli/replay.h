@@ -1,5 +1,6 @@
 /*
- * replay.h - runs a captured call, times it, verifies it and tells: the body of `mla run`, and the first half of `mla demo`.
+ * replay.h - runs a captured call, times it, verifies it and tells: the body of `mla run`, and the first half of `mla
+ * demo`.
  */
 #ifndef MLA_CLI_REPLAY_H
 #define MLA_CLI_REPLAY_H

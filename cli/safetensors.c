@@ -393,7 +393,7 @@ void *safetensors_read(const safetensors_file *file, const safetensors_entry *en
     return memory;
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------------- */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 static uint64_t output_bytes(const safetensors_output *tensor)
 {

@@ -1,8 +1,9 @@
 /*
  * safetensors.h - reads and writes safetensors files.
  *
- * A file is: u64 little-endian header length N, N bytes of JSON, then the data. The JSON object maps each tensor's name to
- * {"dtype", "shape", "data_offsets": [begin, end)} with offsets into the data, and "__metadata__" to a map of strings.
+ * A file is: u64 little-endian header length N, N bytes of JSON, then the data. The JSON object maps each tensor's name
+ * to {"dtype", "shape", "data_offsets": [begin, end)} with offsets into the data, and "__metadata__" to a map of
+ * strings.
  *
  * The reader trusts nothing: every rule of the format is checked before a tensor can be asked for.
  */
@@ -55,8 +56,8 @@ typedef struct safetensors_output {
     const void *data;
 } safetensors_output;
 
-/* Writes a file; metadata is n_metadata pairs of key and value. Offsets are aligned to 64 bytes only by the header, so put
- * wide types first. The file appears under its name only when it is complete. */
+/* Writes a file; metadata is n_metadata pairs of key and value. Offsets are aligned to 64 bytes only by the header,
+ * so put wide types first. The file appears under its name only when it is complete. */
 bool safetensors_write(const char *path, const safetensors_output *tensor, size_t n_tensor,
                        const char *const (*metadata)[2], size_t n_metadata, char *error, size_t error_size);
 

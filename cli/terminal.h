@@ -1,8 +1,8 @@
 /*
  * terminal.h - quiet colours and one progress line.
  *
- * Colours only on a terminal, and not with NO_COLOR or TERM=dumb. The progress line lives on stderr, only when that is a
- * terminal, and is gone before anything else is printed.
+ * Colours only on a terminal, and not with NO_COLOR or TERM=dumb. The progress line lives on stderr, only when that is
+ * a terminal, and is gone before anything else is printed.
  */
 #ifndef MLA_CLI_TERMINAL_H
 #define MLA_CLI_TERMINAL_H
@@ -22,7 +22,8 @@ typedef enum terminal_style {
 /* The escape sequence that starts a style on stdout, or "". STYLE_PLAIN ends all. */
 const char *style(terminal_style which);
 
-/* Replaces control characters, so that text from a file cannot steer the terminal. The functions below do so themselves. */
+/* Replaces control characters, so that text from a file cannot steer the terminal. The functions below do so
+ * themselves. */
 void make_printable(char *text);
 
 /* One labelled line on stdout: "  label      text". */

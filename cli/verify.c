@@ -326,8 +326,8 @@ static double largest_of(mla_dtype dtype)
     return dtype == MLA_DTYPE_F16 ? 65504 : dtype == MLA_DTYPE_BF16 ? 0x1.fep127 : 0x1.fffffep127;
 }
 
-/* How much of its bound a value uses up beyond the rounding of the output, which everybody commits; 0 when both are the same
- * infinity or both NaN, infinite when only one is. */
+/* How much of its bound a value uses up beyond the rounding of the output, which everybody commits; 0 when both are
+ * the same infinity or both NaN, infinite when only one is. */
 static double judge(double got, double truth, verify_bound bound, double largest)
 {
     if (isnan(truth) || isnan(got)) {

@@ -1,8 +1,9 @@
 /*
  * verify.h - is a result right? Answered with the oracle and an error bound computed for every element.
  *
- * docs/capture-format.md states the bound. Its ingredients come from the oracle too: S is the largest score of the problem
- * with |q| and |k|, A is the output of the problem with |v|. So the bound obeys the same visibility rules as the result.
+ * docs/capture-format.md states the bound. Its ingredients come from the oracle too: S is the largest score of the
+ * problem with |q| and |k|, A is the output of the problem with |v|. So the bound obeys the same visibility rules as
+ * the result.
  */
 #ifndef MLA_CLI_VERIFY_H
 #define MLA_CLI_VERIFY_H
@@ -12,7 +13,8 @@
 
 #include "mla/mla.h"
 
-/* What is true of a problem: filled by verify_prepare(), contiguous, [row][head] and [row][head][d_v] with the rows of o. */
+/* What is true of a problem: filled by verify_prepare(), contiguous, [row][head] and [row][head][d_v] with the rows
+ * of o. */
 typedef struct verify_truth {
     float *o, *lse;
     float *weight; /* A: sum of p |v|, per element of o */
@@ -38,8 +40,8 @@ typedef struct verify_report {
 } verify_report;
 
 /*
- * Runs the oracle on the problem (its o and lse are not touched), and twice more for the bound. Descales must be positive.
- * MLA_STATUS_OUT_OF_MEMORY, or what the library returns.
+ * Runs the oracle on the problem (its o and lse are not touched), and twice more for the bound. Descales must be
+ * positive. MLA_STATUS_OUT_OF_MEMORY, or what the library returns.
  */
 mla_status verify_prepare(const mla_problem *problem, verify_truth *truth);
 void verify_release(verify_truth *truth); /* a zeroed one is fine */
@@ -54,8 +56,8 @@ verify_bound verify_bound_of(const verify_truth *truth, int64_t row, int64_t hea
                              bool recorded);
 
 /*
- * Compares o (any float dtype) and lse (absent: not compared), both with the dims of the problem's. `recorded`: they come
- * from another implementation, see docs/capture-format.md.
+ * Compares o (any float dtype) and lse (absent: not compared), both with the dims of the problem's. `recorded`: they
+ * come from another implementation, see docs/capture-format.md.
  */
 void verify_compare(const verify_truth *truth, const mla_tensor *o, const mla_tensor *lse, bool recorded,
                     verify_report *report);

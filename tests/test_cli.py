@@ -9,6 +9,7 @@ import math
 import os
 import pathlib
 import random
+import shutil
 import struct
 import subprocess
 import sys
@@ -28,9 +29,9 @@ def test(function):
     return function
 
 
-def mla(*arguments, code=0, seconds=240, environment=None):
+def mla(*arguments, code=0, seconds=240, environment=None, command=MLA):
     """Runs the command; its exit status must be `code`. Whatever it was fed, a failure is one sentence on stderr."""
-    process = subprocess.run([MLA, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds,
+    process = subprocess.run([command, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds,
                              env={**os.environ, **(environment or {})})
     out, error = process.stdout.decode(errors="replace"), process.stderr.decode(errors="replace")
     told = f"mla {' '.join(map(str, arguments))}\nexit status {process.returncode}\n{out}{error}"
@@ -454,9 +455,19 @@ def bench_measures_verifies_and_writes_json():
 
 @test
 def demo_shows_two_verified_results():
-    told = mla("demo", "--threads", "2")[0]
-    assert told.count(" ok  ") == 3 and "FAILED" not in told and "FMA" in told or "multiply-add" in told, told
+    capture = ROOT / "tests/data/deepseek_decode.safetensors"
+    told = mla("demo", "--threads", "2", "--capture", capture)[0]
+    assert told.count(" ok  ") == 3 and "FAILED" not in told and "GFLOP/s" in told, told
     assert "cannot open" in mla("demo", "--capture", FOLDER / "missing", code=2)[1]
+    # where it looks by itself: as installed
+    prefix = FOLDER / "prefix"
+    (prefix / "bin").mkdir(parents=True)
+    (prefix / "share/mla").mkdir(parents=True)
+    command = shutil.copy(MLA, prefix / "bin/mla")
+    library = {"LD_LIBRARY_PATH": os.path.dirname(MLA)}
+    assert "--capture" in mla("demo", code=2, environment=library, command=command)[1]
+    shutil.copy(capture, prefix / "share/mla")
+    assert "deepseek_generate.py" in mla("demo", environment=library, command=command)[0]
 
 
 @test

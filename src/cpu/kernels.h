@@ -92,15 +92,14 @@ typedef void (*mla_store_kernel)(const float *o, int64_t d_v, float factor, void
  * are used where they lie, two at a time, while the memory brings the next ones. It is a whole softmax step: scores,
  * probabilities and values, because memory must never wait for arithmetic nor arithmetic for memory.
  *
- * Sums over columns run in lanes; columns are taken in steps of 16, in the order in which a vector of the format falls
+ * Sums over columns run in lanes; columns are taken in steps, in the order in which a vector of the format falls
  * apart into two vectors of fp32, so queries and accumulators are kept in that order too.
  */
-#define MLA_STREAM_STEP 16
 #define MLA_STREAM_ROWS 8   /* most rows */
 #define MLA_STREAM_AHEAD 12 /* keys between a row's being fetched and used: 13.5 KiB of bf16 at 576 columns */
 typedef enum mla_stream_order {
-    MLA_STREAM_PLAIN = 0,   /* columns 0..7, 8..15 */
-    MLA_STREAM_EVEN_ODD = 1 /* columns 0, 2, .. 14, then 1, 3, .. 15 */
+    MLA_STREAM_PLAIN = 0,   /* as they are */
+    MLA_STREAM_EVEN_ODD = 1 /* within each step columns 0, 2, 4, .. first, then 1, 3, 5, .. */
 } mla_stream_order;
 
 /* A run of columns in one tensor. In q and o they start at column `at`, a multiple of the step, and are followed by zeros
@@ -142,6 +141,7 @@ typedef struct mla_cpu_kernels {
 
     mla_stream_kernel stream[MLA_FORMAT_COUNT]; /* NULL: none at this level */
     mla_stream_order stream_order[MLA_FORMAT_COUNT];
+    int32_t stream_step; /* columns taken at once: two vectors */
 } mla_cpu_kernels;
 
 /* Filled in per ISA; a level that has no kernel of its own for a kind uses the level below. */

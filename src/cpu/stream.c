@@ -11,15 +11,18 @@
 /* Rows of the block at hand followed by those that the kernel fetches ahead. */
 enum { ROW_ADDRESSES = MLA_KEY_BLOCK + MLA_STREAM_AHEAD + 1 };
 
-static int64_t round_step(int64_t n)
+static int64_t round_step(const mla_cpu_kernels *kernels, int64_t n)
 {
-    return (n + MLA_STREAM_STEP - 1) / MLA_STREAM_STEP * MLA_STREAM_STEP;
+    return (n + kernels->stream_step - 1) / kernels->stream_step * kernels->stream_step;
 }
 
-int64_t mla_stream_stride(const mla_shape *shape)
+int64_t mla_stream_stride(const mla_cpu_kernels *kernels, const mla_shape *shape)
 {
+    if (kernels->stream_step == 0) {
+        return 0;
+    }
     /* nope (or the whole key) and rope each start a step of their own */
-    int64_t k = round_step(shape->d_nope) + round_step(shape->d_rope), v = round_step(shape->d_v);
+    int64_t k = round_step(kernels, shape->d_nope) + round_step(kernels, shape->d_rope), v = round_step(kernels, shape->d_v);
     return k > v ? k : v;
 }
 
@@ -48,7 +51,7 @@ static void find_parts(const mla_task_state *t, int32_t g, const void *const (*r
     block->k[0] = (mla_stream_part){row[0], shape->d_nope, 0};
     if (mla_tensor_present(&segment->k_rope)) {
         block->n_k_part = 2;
-        block->k[1] = (mla_stream_part){row[1], shape->d_rope, round_step(shape->d_nope)};
+        block->k[1] = (mla_stream_part){row[1], shape->d_rope, round_step(t->run->kernels, shape->d_nope)};
     }
     block->n_v_part = 1;
     if (mla_tensor_present(&segment->v)) {
@@ -66,18 +69,19 @@ static void find_parts(const mla_task_state *t, int32_t g, const void *const (*r
 }
 
 /* Place of column c: itself, or evens first within each step. */
-static inline int64_t place_of(mla_stream_order order, int64_t c)
+static inline int64_t place_of(mla_stream_order order, int64_t step, int64_t c)
 {
-    int64_t in_step = c % MLA_STREAM_STEP;
-    return order == MLA_STREAM_PLAIN ? c : c - in_step + in_step / 2 + in_step % 2 * (MLA_STREAM_STEP / 2);
+    int64_t in_step = c % step;
+    return order == MLA_STREAM_PLAIN ? c : c - in_step + in_step / 2 + in_step % 2 * (step / 2);
 }
 
 void mla_stream_pack(mla_task_state *t)
 {
     const mla_problem *p = t->run->problem;
     const mla_shape *shape = t->run->shape;
-    mla_stream_order order = t->run->kernels->stream_order[mla_format_of(p->segment[0].k.dtype)];
-    int64_t stride = mla_stream_stride(shape);
+    const mla_cpu_kernels *kernels = t->run->kernels;
+    mla_stream_order order = kernels->stream_order[mla_format_of(p->segment[0].k.dtype)];
+    int64_t stride = mla_stream_stride(kernels, shape);
     memset(t->stream_q, 0, (size_t)(MLA_STREAM_ROWS * stride) * sizeof(float));
     memset(t->factor, 0, sizeof t->factor);
     for (int64_t i = 0; i < t->n_row; i++) {
@@ -86,18 +90,18 @@ void mla_stream_pack(mla_task_state *t)
         float *to = t->stream_q + i * stride;
         mla_task_query(t, i, &q, &q_rope);
         for (int64_t c = 0; c < shape->d_nope; c++) {
-            to[place_of(order, c)] = mla_element_f32(q, p->q.dtype, c) * power;
+            to[place_of(order, kernels->stream_step, c)] = mla_element_f32(q, p->q.dtype, c) * power;
         }
-        to += round_step(shape->d_nope);
+        to += round_step(kernels, shape->d_nope);
         for (int64_t c = 0; q_rope && c < shape->d_rope; c++) {
-            to[place_of(order, c)] = mla_element_f32(q_rope, p->q_rope.dtype, c) * power;
+            to[place_of(order, kernels->stream_step, c)] = mla_element_f32(q_rope, p->q_rope.dtype, c) * power;
         }
     }
 }
 
 void mla_stream_begin(mla_task_state *t)
 {
-    memset(t->stream_o, 0, (size_t)(MLA_STREAM_ROWS * mla_stream_stride(t->run->shape)) * sizeof(float));
+    memset(t->stream_o, 0, (size_t)(MLA_STREAM_ROWS * mla_stream_stride(t->run->kernels, t->run->shape)) * sizeof(float));
 }
 
 void mla_stream_end(mla_task_state *t, int32_t g, const mla_panel_result *result)
@@ -106,14 +110,14 @@ void mla_stream_end(mla_task_state *t, int32_t g, const mla_panel_result *result
     mla_stream_order order = kernels->stream_order[mla_format_of(t->run->problem->segment[g].k.dtype)];
     mla_stream_block block = {0};
     find_parts(t, g, (const void *const (*)[ROW_ADDRESSES])NULL, &block);
-    int64_t cp = kernels->col_panel, stride = mla_stream_stride(t->run->shape);
+    int64_t cp = kernels->col_panel, stride = mla_stream_stride(t->run->kernels, t->run->shape);
     for (int64_t r = 0; r < t->n_row; r++) {
         float *to = result->o + r * cp;
         int64_t in_panel = 0; /* the parts' columns follow each other in o */
         for (int32_t i = 0; i < block.n_v_part; i++) {
             const float *from = t->stream_o + r * stride + block.v[i].at;
             for (int64_t c = 0; c < block.v[i].n_col; c++) {
-                to[in_panel] = from[place_of(order, c)];
+                to[in_panel] = from[place_of(order, kernels->stream_step, c)];
                 if (++in_panel == cp) {
                     in_panel = 0;
                     to += MLA_ROW_PANEL * cp;
@@ -157,7 +161,7 @@ void mla_stream_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, c
         .odd = !list && rows->position[0] % 2 != 0,
         .n_key = rows->n_key,
         .n_row = (int32_t)t->n_row,
-        .stride = mla_stream_stride(t->run->shape),
+        .stride = mla_stream_stride(t->run->kernels, t->run->shape),
         .q = t->stream_q,
         .o = t->stream_o,
         .scale = t->scale,

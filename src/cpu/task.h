@@ -82,8 +82,8 @@ void mla_stream_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, c
 /* Can and should the task be streamed? */
 bool mla_stream_serves(const mla_task_state *t);
 
-/* Floats from one row to the next in stream_q and stream_o. */
-int64_t mla_stream_stride(const mla_shape *shape);
+/* Floats from one row to the next in stream_q and stream_o; 0 at a level that cannot stream. */
+int64_t mla_stream_stride(const mla_cpu_kernels *kernels, const mla_shape *shape);
 
 /* Stream only, around a chunk of segment g: empties the accumulators; moves them into the result. */
 void mla_stream_begin(mla_task_state *t);

@@ -40,7 +40,7 @@ mla_layout mla_layout_make(const mla_cpu_kernels *kernels, const mla_problem *pr
     layout.row = at;
     at = align_up(at + 2 * sizeof(mla_key_rows));
     layout.stream = at;
-    at = align_up(at + 2 * (size_t)(MLA_STREAM_ROWS * mla_stream_stride(shape)) * sizeof(float));
+    at = align_up(at + 2 * (size_t)(MLA_STREAM_ROWS * mla_stream_stride(kernels, shape)) * sizeof(float));
     for (int i = 0; i < 2; i++) {
         layout.acc[i] = at;
         at = align_up(at + MLA_TASK_PANELS * (sizeof(mla_row_state) + layout.o_bytes));
@@ -125,7 +125,7 @@ void mla_tile_item(const mla_run_context *run, const mla_work_item *item, char *
     t.stream = mla_stream_serves(&t);
     if (t.stream) {
         t.stream_q = (float *)(scratch + layout->stream);
-        t.stream_o = t.stream_q + MLA_STREAM_ROWS * mla_stream_stride(run->shape);
+        t.stream_o = t.stream_q + MLA_STREAM_ROWS * mla_stream_stride(run->kernels, run->shape);
         mla_stream_pack(&t);
     } else {
         mla_panel_pack(&t);

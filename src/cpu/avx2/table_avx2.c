@@ -15,5 +15,6 @@ const mla_cpu_kernels mla_kernels_avx2 = {
     .merge = mla_merge_f32_avx2,
     .store = {mla_store_f32_avx2, mla_store_f16_avx2, mla_store_bf16_avx2},
     .stream = {mla_stream_f32_avx2, mla_stream_f16_avx2, mla_stream_bf16_avx2},
+    .stream_step = 16,
     .stream_order = {MLA_STREAM_PLAIN, MLA_STREAM_PLAIN, MLA_STREAM_EVEN_ODD},
 };

@@ -15,6 +15,7 @@ const mla_cpu_kernels mla_kernels_avx512 = {
     .pv = mla_pv_f32_avx512,
     .merge = mla_merge_f32_avx512,
     .store = {mla_store_f32_avx512, mla_store_f16_avx512, mla_store_bf16_avx512},
-    .stream = {mla_stream_f32_avx2, mla_stream_f16_avx2, mla_stream_bf16_avx2},
+    .stream = {mla_stream_f32_avx512, mla_stream_f16_avx512, mla_stream_bf16_avx512},
+    .stream_step = MLA_AVX512_STREAM_STEP,
     .stream_order = {MLA_STREAM_PLAIN, MLA_STREAM_PLAIN, MLA_STREAM_EVEN_ODD},
 };

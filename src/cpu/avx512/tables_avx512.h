@@ -6,6 +6,7 @@
 
 #include "cpu/kernels.h"
 
+#define MLA_AVX512_STREAM_STEP 32
 #define MLA_AVX512_COL_PANEL 48 /* 3 vectors: with 8 rows that is 24 accumulators for pv */
 
 void mla_load_f32_avx512(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
@@ -24,5 +25,8 @@ void mla_merge_f32_avx512(float *o, const float *x, const float *a, const float 
 void mla_store_f32_avx512(const float *o, int64_t d_v, float factor, void *dst);
 void mla_store_f16_avx512(const float *o, int64_t d_v, float factor, void *dst);
 void mla_store_bf16_avx512(const float *o, int64_t d_v, float factor, void *dst);
+void mla_stream_f32_avx512(const mla_stream_block *block);
+void mla_stream_f16_avx512(const mla_stream_block *block);
+void mla_stream_bf16_avx512(const mla_stream_block *block);
 
 #endif

@@ -91,7 +91,7 @@ int bench_measure(const bench_case *c, const int32_t *n_thread, int32_t n_count,
 /* ---- report ------------------------------------------------------------------------------------------------------ */
 
 void bench_print_header(bench_kind kind, const bench_settings *settings);
-void bench_print_row(const bench_result *result);
+void bench_print_row(const bench_result *result, const bench_settings *settings);
 
 /* Writes everything as JSON; false with a sentence. command is the command line. */
 bool bench_write_json(const char *path, const char *command, const bench_settings *settings, const bench_result *result,

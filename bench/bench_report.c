@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -37,7 +38,7 @@ void bench_print_header(bench_kind kind, const bench_settings *settings)
     printf("\n%s", style(STYLE_FAINT));
     switch (kind) {
     case BENCH_SPEED:
-        printf("%-30s %3s %10s %8s  %-17s  %-17s", "shape", "thr", "time", "GFLOP/s", "% of FMA peak",
+        printf("%-33s %3s %10s %8s  %-17s  %-17s", "shape", "thr", "time", "GFLOP/s", "% of FMA peak",
                "% of read peak");
         for (int32_t i = 0; i < BENCH_MAX_RIVAL; i++) {
             if (settings->rival[i] != NULL) {
@@ -49,19 +50,19 @@ void bench_print_header(bench_kind kind, const bench_settings *settings)
         printf("  %s", "error");
         break;
     case BENCH_SCALING:
-        printf("%-30s %3s %10s %8s  %-17s  %s", "shape", "thr", "time", "GFLOP/s", "x one thread", "error");
+        printf("%-33s %3s %10s %8s  %-17s  %s", "shape", "thr", "time", "GFLOP/s", "x one thread", "error");
         break;
     case BENCH_GROWTH:
-        printf("%-30s %3s %10s %8s  %-17s  %s", "shape", "thr", "time", "GFLOP/s", "per key, 4k = 1", "error");
+        printf("%-33s %3s %10s %8s  %-17s  %s", "shape", "thr", "time", "GFLOP/s", "per key, 4k = 1", "error");
         break;
     }
     printf("%s\n", style(STYLE_PLAIN));
 }
 
-void bench_print_row(const bench_result *r)
+void bench_print_row(const bench_result *r, const bench_settings *settings)
 {
     char time_text[32];
-    printf("%-30s %3d %10s %8.1f", r->name, (int)r->n_thread, text_seconds(r->seconds.median, time_text),
+    printf("%-33s %3d %10s %8.1f", r->name, (int)r->n_thread, text_seconds(r->seconds.median, time_text),
            r->flops / r->seconds.median * 1e-9);
     if (r->what->kind != BENCH_SPEED) {
         print_spread(&r->ratio, 1, 2);
@@ -72,11 +73,10 @@ void bench_print_row(const bench_result *r)
         } else {
             print_nothing();
         }
-        bool any = r->rival[0].measured || r->rival[1].measured;
         for (int32_t i = 0; i < BENCH_MAX_RIVAL; i++) {
             if (r->rival[i].measured) {
                 print_spread(&r->rival[i].ratio, 1, 2);
-            } else if (any) {
+            } else if (settings->rival[i] != NULL) {
                 print_nothing();
             }
         }
@@ -190,6 +190,10 @@ static cJSON *build_root(const char *command, const bench_settings *settings)
     cJSON_AddNumberToObject(hardware, "l3_bytes", (double)m->l3_bytes);
     cJSON_AddNumberToObject(hardware, "memory_bytes", (double)m->memory_bytes);
     cJSON_AddStringToObject(hardware, "system", m->system);
+    double load;
+    if (getloadavg(&load, 1) == 1) {
+        cJSON_AddNumberToObject(hardware, "load_average", load); /* when the file is written */
+    }
     cJSON *libraries = cJSON_AddObjectToObject(root, "rivals");
     for (int32_t i = 0; i < BENCH_MAX_RIVAL; i++) {
         if (settings->rival[i] != NULL) {

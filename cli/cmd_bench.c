@@ -17,18 +17,20 @@
 static const char help[] =
     "Usage: mla bench [options]\n"
     "\n"
-    "Measures decode steps of production shapes. Every sample stands between two measurements of what this machine can\n"
-    "do at that moment on the same threads: independent multiply-adds in registers (FMA peak) and, where keys come from\n"
-    "memory, reading the same cache front to back (read peak). Percentages and ratios are formed from neighbours, and\n"
-    "their median is shown with the quartiles in brackets. Each shape's fp32 result is verified first; 'error' is its\n"
-    "norm-wise distance from the oracle (fp64). A wrong result gives exit status 1; slowness does not.\n"
+    "Measures decode steps of production shapes. Every sample stands between two measurements of what this machine\n"
+    "can do at that moment on the same threads: independent multiply-adds in registers (FMA peak) and, where keys\n"
+    "come from memory, reading the same cache front to back (read peak). Percentages and ratios are formed from\n"
+    "neighbours, and their median is shown with the quartiles in brackets. Each shape's fp32 result is verified\n"
+    "first; 'error' is its norm-wise distance from the oracle (fp64). A wrong result gives exit status 1; slowness\n"
+    "does not.\n"
     "\n"
     "FLOPs are counted as 2 * heads * (d_k + d_v) per visible query-key pair, bytes as unique key rows.\n"
-    "In names: b requests, h heads, q query tokens, s keys (~: about, ragged), d_k/d_v, dtype, dram: keys from memory.\n"
+    "In names: b requests, h heads, q query tokens, s keys (~: about, ragged), d_k/d_v, dtype, dram: keys from\n"
+    "memory.\n"
     "\n"
     "Options:\n"
-    "      --compare         also time the best composition of BLAS calls, through OpenBLAS and oneDNN where installed;\n"
-    "                        shown is their time divided by ours\n"
+    "      --compare         also time the best composition of BLAS calls, through OpenBLAS and oneDNN where\n"
+    "                        installed; shown is their time divided by ours\n"
     "      --rival-isa WHICH limit the BLAS to the instruction set level of our kernels ('ours'), or let it choose\n"
     "                        ('native') (default: ours)\n"
     "  -t, --threads LIST    thread counts, for instance 1,2,8 (default: 1 and all CPUs)\n"
@@ -48,6 +50,7 @@ static const char help[] =
 #define MAX_THREAD_COUNT 16
 
 static struct {
+    const bench_settings *settings;
     int32_t n_step, step; /* measurements in all, finished ones */
     char name[96];
 } so_far;
@@ -60,7 +63,7 @@ static void show_progress(double fraction)
 static void show_result(const bench_result *result)
 {
     progress_clear();
-    bench_print_row(result);
+    bench_print_row(result, so_far.settings);
     so_far.step++;
     show_progress(0);
 }
@@ -97,6 +100,7 @@ static int run_grid(const bench_settings *settings, const int32_t *threads, int3
                     const char *filter, bench_result *result, int32_t *n_result)
 {
     int kind = -1;
+    so_far.settings = settings;
     for (int32_t i = 0; i < bench_grid_size; i++) {
         int32_t first, last;
         bench_case_threads(&bench_grid[i], n_count, &first, &last);
@@ -154,6 +158,17 @@ static int list_names(bool quick, const char *filter)
         }
     }
     return CLI_OK;
+}
+
+/* Figures are only as quiet as the machine. */
+static void warn_of_load(void)
+{
+    double load;
+    int32_t n_cpu = machine_get()->n_cpu;
+    if (getloadavg(&load, 1) == 1 && load > 0.5 * n_cpu) {
+        print_fact("note", "other work is running here (load %.1f on %d CPUs): expect noise, and lower figures", load,
+                   (int)n_cpu);
+    }
 }
 
 static void print_machine(const bench_settings *settings)
@@ -238,6 +253,7 @@ static int run(int argc, char **argv)
     if (code == CLI_OK) {
         settings.isa = cli_selected_isa();
         print_machine(&settings);
+        warn_of_load();
         if (compare) {
             open_rivals(&settings, native);
         }

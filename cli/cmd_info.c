@@ -17,8 +17,8 @@
 static const char help[] =
     "Usage: mla info [--json]\n"
     "\n"
-    "Shows the version, the CPU and what it offers, the instruction set levels that are compiled in, usable and in use,\n"
-    "the kernels chosen, threads, GPUs, and the environment variables in effect.\n"
+    "Shows the version, the CPU and what it offers, the instruction set levels that are compiled in, usable and in\n"
+    "use, the kernels chosen, threads, GPUs, and the environment variables in effect.\n"
     "\n"
     "Options:\n"
     "      --json   print one JSON object instead of text\n"

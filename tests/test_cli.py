@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """test_cli.py MLA - the command as people and scripts use it, and as hostile files do. Prints TAP.
 
-Needs nothing but the Python standard library. Captures are built here byte by byte, so that the reader and the writer of
-the command are tested against the format and not against each other.
+Needs nothing but the Python standard library. Captures are built here byte by byte, so that the reader and the writer
+of the command are tested against the format and not against each other.
 """
 import json
 import math
@@ -31,8 +31,8 @@ def test(function):
 
 def mla(*arguments, code=0, seconds=240, environment=None, command=MLA):
     """Runs the command; its exit status must be `code`. Whatever it was fed, a failure is one sentence on stderr."""
-    process = subprocess.run([command, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds,
-                             env={**os.environ, **(environment or {})})
+    process = subprocess.run([command, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True,
+                             timeout=seconds, env={**os.environ, **(environment or {})})
     out, error = process.stdout.decode(errors="replace"), process.stderr.decode(errors="replace")
     told = f"mla {' '.join(map(str, arguments))}\nexit status {process.returncode}\n{out}{error}"
     expected = (code,) if isinstance(code, int) else code
@@ -438,8 +438,8 @@ def bench_measures_verifies_and_writes_json():
     path = FOLDER / "bench.json"
     names = mla("bench", "--list")[0]
     assert "b1 h128 s4096 576/512 bf16" in names and "growth" in names and "scaling" in names
-    told = mla("bench", "--filter", "h128 s4096 576/512 bf16", "--samples", "3", "--threads", "1,2", "--compare", "--json",
-               path)[0]
+    told = mla("bench", "--filter", "h128 s4096 576/512 bf16", "--samples", "3", "--threads", "1,2", "--compare",
+               "--json", path)[0]
     assert "h128" in told and "WRONG" not in told, told
     facts = json.loads(path.read_text())
     assert facts["hardware"]["cpu"] and facts["date"].endswith("Z") and "--compare" in facts["command"]

@@ -21,7 +21,8 @@ static void load_row(const mla_tensor *t, int64_t at, int64_t n, double *row)
 }
 
 /* q [d_k] of a row: [nope | rope] */
-static void load_query(const mla_problem *problem, const mla_shape *shape, int64_t s, int64_t token, int64_t h, double *q)
+static void load_query(const mla_problem *problem, const mla_shape *shape, int64_t s, int64_t token, int64_t h,
+                       double *q)
 {
     const int64_t *stride = shape->q_stride;
     load_row(&problem->q, s * stride[0] + token * stride[1] + h * stride[2], shape->d_nope, q);

@@ -57,7 +57,8 @@ static span visible_span(const mla_problem *problem, const mla_shape *shape, int
 }
 
 /* Row of a per-token tensor: [seq][token] when q is batched, [token] when it is packed. */
-static int64_t token_offset(const mla_problem *problem, const mla_shape *shape, const mla_tensor *t, int64_t s, int64_t i)
+static int64_t token_offset(const mla_problem *problem, const mla_shape *shape, const mla_tensor *t, int64_t s,
+                            int64_t i)
 {
     if (shape->batched) {
         return s * t->stride[0] + i * t->stride[1];
@@ -65,7 +66,8 @@ static int64_t token_offset(const mla_problem *problem, const mla_shape *shape, 
     return (mla_query_begin(problem, shape, s) + i) * t->stride[0];
 }
 
-static int64_t list_entry(const mla_problem *problem, const mla_shape *shape, int32_t g, int64_t s, int64_t i, int64_t j)
+static int64_t list_entry(const mla_problem *problem, const mla_shape *shape, int32_t g, int64_t s, int64_t i,
+                          int64_t j)
 {
     const mla_tensor *list = &problem->segment[g].list;
     return ((const int32_t *)list->data)[token_offset(problem, shape, list, s, i) + j * list->stride[list->ndim - 1]];
@@ -135,7 +137,8 @@ static bool locate(const mla_problem *problem, const mla_shape *shape, int32_t g
     return key->page >= 0 && key->page < sizes->n_page;
 }
 
-double mla_ref_mask(const mla_problem *problem, const mla_shape *shape, int32_t g, int64_t s, int64_t i, int64_t position)
+double mla_ref_mask(const mla_problem *problem, const mla_shape *shape, int32_t g, int64_t s, int64_t i,
+                    int64_t position)
 {
     const mla_tensor *mask = &problem->segment[g].mask;
     if (!mla_tensor_present(mask)) {

@@ -17,9 +17,9 @@ typedef struct broken {
     mla_shape shape;
     ck_bug bug;
     int64_t split;
-    float *q, *k;             /* [d_k], eight spare */
-    float *v;                 /* [TILE][d_v] */
-    float *part, *total;      /* [d_v] */
+    float *q, *k;        /* [d_k], eight spare */
+    float *v;            /* [TILE][d_v] */
+    float *part, *total; /* [d_v] */
 } broken;
 
 typedef struct state {
@@ -250,7 +250,8 @@ static void load_key(broken *b, int32_t g, int64_t page, int64_t slot, int64_t k
     int64_t more = b->bug == BUG_READS_TOO_FAR ? 8 : 0;
     load_columns(&segment->k, element(b, sizes->k_stride, page, slot, kv_head), d_nope + more, b->k);
     if (b->shape.d_rope > 0) {
-        load_columns(&segment->k_rope, element(b, sizes->k_rope_stride, page, slot, kv_head), b->shape.d_rope, b->k + d_nope);
+        load_columns(&segment->k_rope, element(b, sizes->k_rope_stride, page, slot, kv_head), b->shape.d_rope,
+                     b->k + d_nope);
     }
     if (mla_tensor_present(&segment->v) && b->bug != BUG_V_FROM_K) {
         load_columns(&segment->v, element(b, sizes->v_stride, page, slot, kv_head), d_v, v);
@@ -341,7 +342,8 @@ static void clear(const broken *b, state *s)
     memset(s->o, 0, sizeof *s->o * (size_t)b->shape.d_v);
 }
 
-static void add_candidates(broken *b, int32_t g, int64_t s, int64_t token, int64_t h, int64_t begin, int64_t end, state *part)
+static void add_candidates(broken *b, int32_t g, int64_t s, int64_t token, int64_t h, int64_t begin, int64_t end,
+                           state *part)
 {
     const mla_problem *p = b->p;
     const mla_segment *segment = &p->segment[g];
@@ -353,7 +355,8 @@ static void add_candidates(broken *b, int32_t g, int64_t s, int64_t token, int64
         int64_t stop = at + TILE < end ? at + TILE : end, n = 0;
         float score[TILE];
         int64_t length = mla_key_length(p, &b->shape, g, s), extra = 0;
-        if (b->bug == BUG_ZERO_TIMES_NAN && !b->shape.segment[g].has_list && stop == end && stop - at < TILE && stop < length) {
+        if (b->bug == BUG_ZERO_TIMES_NAN && !b->shape.segment[g].has_list && stop == end && stop - at < TILE &&
+            stop < length) {
             extra = 1;
         }
         if (b->bug == BUG_TAIL_KEY && stop == end && stop - at < TILE && stop - at > 1) {
@@ -377,7 +380,9 @@ static void add_candidates(broken *b, int32_t g, int64_t s, int64_t token, int64
                 }
             }
             load_key(b, g, page, slot, kv_head, b->v + n * b->shape.d_v);
-            int64_t d = b->bug == BUG_LAST_COLUMN ? b->shape.d_k - 1 : b->bug == BUG_NO_ROPE ? b->shape.d_nope : b->shape.d_k;
+            int64_t d = b->bug == BUG_LAST_COLUMN ? b->shape.d_k - 1
+                        : b->bug == BUG_NO_ROPE   ? b->shape.d_nope
+                                                  : b->shape.d_k;
             score[n++] = j < stop ? scale * dot(b->q, b->k, d) + add : -INFINITY;
             if (b->bug != BUG_V_DESCALE) {
                 for (int64_t c = 0; descale != 1 && c < b->shape.d_v; c++) {
@@ -412,7 +417,8 @@ static void write_row(broken *b, int64_t s, int64_t token, int64_t h, state *tot
         share = 1 / (1 + expf(d));
         lse = sink == INFINITY ? sink : d > 0 ? sink + log1pf(expf(-d)) : keys_lse + log1pf(expf(d));
         if (b->bug == BUG_SINK_INF_NAN) {
-            share = expf(keys_lse - fmaxf(sink, keys_lse)) / (expf(keys_lse - fmaxf(sink, keys_lse)) + expf(sink - fmaxf(sink, keys_lse)));
+            share = expf(keys_lse - fmaxf(sink, keys_lse)) /
+                    (expf(keys_lse - fmaxf(sink, keys_lse)) + expf(sink - fmaxf(sink, keys_lse)));
         }
     }
     lse = p->lse_with_sink || b->bug == BUG_SINK_IN_LSE ? lse : keys_lse;
@@ -424,7 +430,8 @@ static void write_row(broken *b, int64_t s, int64_t token, int64_t h, state *tot
     }
     if (!seen) {
         lse = p->lse_empty == MLA_LSE_EMPTY_POS_INF || b->bug == BUG_LSE_EMPTY ? INFINITY
-              : p->lse_empty == MLA_LSE_EMPTY_NEG_INF ? -INFINITY : 0;
+              : p->lse_empty == MLA_LSE_EMPTY_NEG_INF                          ? -INFINITY
+                                                                               : 0;
     }
     int64_t row = mla_query_begin(p, shape, s) + token;
     const int64_t *stride = shape->o_stride;

@@ -18,7 +18,7 @@
 
 typedef struct buffer {
     char name[32];
-    char *map;       /* of map_bytes, both guard pages included */
+    char *map; /* of map_bytes, both guard pages included */
     size_t map_bytes;
     char *data;
     size_t bytes;

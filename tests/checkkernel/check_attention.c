@@ -4,7 +4,6 @@
  * Sizes are the smallest that reach every path: tails of every panel and block, several blocks, several splits.
  */
 #include <math.h>
-#include <time.h>
 
 #include "checkkernel.h"
 #include "ref/number.h"
@@ -22,9 +21,10 @@ static void set_lengths(ck_segment *s, int64_t n, const int64_t *length)
 
 static void check_dims(void)
 {
-    static const int64_t dims[][2] = {{576, 512}, {512, 512}, {320, 256}, {288, 256}, {192, 128}, {64, 64},  {576, 576},
-                                      {576, 64},  {1, 1},     {2, 1},     {7, 7},     {8, 3},     {23, 17},  {24, 24},
-                                      {25, 25},   {31, 16},   {33, 32},   {47, 47},   {65, 64},   {131, 97}, {1024, 768}};
+    static const int64_t dims[][2] = {{576, 512}, {512, 512}, {320, 256}, {288, 256}, {192, 128}, {64, 64},
+                                      {576, 576}, {576, 64},  {1, 1},     {2, 1},     {7, 7},     {8, 3},
+                                      {23, 17},   {24, 24},   {25, 25},   {31, 16},   {33, 32},   {47, 47},
+                                      {65, 64},   {131, 97},  {1024, 768}};
     for (int64_t i = 0; i < COUNT(dims); i++) {
         ck_config c = ck_config_plain(1, 2, 5, dims[i][0], dims[i][1], 70);
         ck_check_config(&c);
@@ -37,7 +37,8 @@ static void check_dims(void)
 
 static void check_heads(void)
 {
-    static const int64_t heads[] = {1, 2, 3, 4, 5, 8, 9, 10, 15, 16, 17, 20, 24, 32, 40, 63, 64, 65, 126, 127, 128, 130, 257};
+    static const int64_t heads[] = {1,  2,  3,  4,  5,  8,  9,   10,  15,  16,  17, 20,
+                                    24, 32, 40, 63, 64, 65, 126, 127, 128, 130, 257};
     for (int64_t i = 0; i < COUNT(heads); i++) {
         ck_config c = ck_config_plain(1, 1, heads[i], 64, 40, 100);
         ck_check_config(&c);
@@ -48,7 +49,8 @@ static void check_heads(void)
 
 static void check_kv_heads(void)
 {
-    static const int64_t heads[][2] = {{2, 2}, {6, 3}, {8, 8}, {8, 2}, {9, 3}, {16, 8}, {24, 8}, {126, 3}, {34, 2}, {128, 8}};
+    static const int64_t heads[][2] = {{2, 2},  {6, 3},  {8, 8},   {8, 2},  {9, 3},
+                                       {16, 8}, {24, 8}, {126, 3}, {34, 2}, {128, 8}};
     for (int64_t i = 0; i < COUNT(heads); i++) {
         ck_config c = ck_config_plain(2, 3, heads[i][0], 48, 32, 0);
         c.n_kv_head = heads[i][1];
@@ -83,7 +85,8 @@ static void check_lengths(void)
         c.segment[0].addressing = (mla_addressing)(length % 3);
         ck_check_config(&c);
     }
-    static const int64_t edges[] = {255, 256, 257, 383, 384, 511, 512, 513, 1023, 1024, 1025, 2047, 2048, 2049, 4095, 4097};
+    static const int64_t edges[] = {255,  256,  257,  383,  384,  511,  512,  513,
+                                    1023, 1024, 1025, 2047, 2048, 2049, 4095, 4097};
     for (int64_t i = 0; i < COUNT(edges); i++) {
         ck_config c = ck_config_plain(1, 1, 2, 64, 64, edges[i]);
         ck_check_config(&c);
@@ -120,8 +123,8 @@ static void check_causal(void)
 
 static void check_window(void)
 {
-    static const int64_t windows[][2] = {{0, 0}, {3, 0}, {127, 0}, {10, 2}, {-1, 0}, {-1, -1}, {0, -1}, {64, 1}, {5000, 5000},
-                                         {INT64_MAX, INT64_MAX}};
+    static const int64_t windows[][2] = {{0, 0},   {3, 0},  {127, 0}, {10, 2},      {-1, 0},
+                                         {-1, -1}, {0, -1}, {64, 1},  {5000, 5000}, {INT64_MAX, INT64_MAX}};
     for (int64_t i = 0; i < COUNT(windows); i++) {
         ck_config c = ck_config_plain(4, 5, 3, 64, 64, 0);
         c.segment[0].visible.rule = MLA_VISIBLE_WINDOW;
@@ -163,7 +166,9 @@ static void check_lists(void)
             s->list_length = (ck_per)(variant % 3);
             s->addressing = (mla_addressing)((variant + i) % 3);
             if (s->list == CK_LOGICAL) {
-                s->visible.rule = variant / 4 == 1 ? MLA_VISIBLE_CAUSAL : variant / 4 == 2 ? MLA_VISIBLE_WINDOW : MLA_VISIBLE_ALL;
+                s->visible.rule = variant / 4 == 1   ? MLA_VISIBLE_CAUSAL
+                                  : variant / 4 == 2 ? MLA_VISIBLE_WINDOW
+                                                     : MLA_VISIBLE_ALL;
                 s->visible.left = 40;
                 s->visible.right = 0;
             }
@@ -279,7 +284,8 @@ static void check_descales(void)
 
 static void check_rope_apart(void)
 {
-    static const int64_t dims[][3] = {{512, 64, 512}, {256, 32, 256}, {128, 64, 128}, {8, 8, 12}, {5, 3, 8}, {24, 1, 20}, {1, 40, 41}};
+    static const int64_t dims[][3] = {{512, 64, 512}, {256, 32, 256}, {128, 64, 128}, {8, 8, 12},
+                                      {5, 3, 8},      {24, 1, 20},    {1, 40, 41}};
     for (int64_t i = 0; i < COUNT(dims); i++) {
         for (int layout = 0; layout < 2; layout++) {
             ck_config c = ck_config_plain(2, 2, 3, dims[i][0], dims[i][2], 101);
@@ -462,17 +468,10 @@ static void check_accuracy(void)
     }
 }
 
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void check_random(void)
 {
-    double start = seconds_now();
-    for (uint64_t i = 0; i < 20 || seconds_now() - start < ck_seconds; i++) {
+    double start = ck_clock();
+    for (uint64_t i = 0; i < 20 || ck_clock() - start < ck_seconds; i++) {
         ck_config c = ck_config_random(ck_hash(ck_seed, i), 30000);
         ck_check_config(&c);
     }

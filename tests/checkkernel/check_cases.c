@@ -91,9 +91,9 @@ void case_expect(const mla_problem *p, int64_t s, int64_t i, double o, double ls
             double want = mla_ref_decode(p->o.dtype, mla_ref_encode(p->o.dtype, o));
             /* a 16-bit o is exact; an f32 one has passed through one division and one product */
             double allowed = p->o.dtype == MLA_DTYPE_F32 ? 4 * 0x1p-24 * fabs(o) : 0;
-            if (!(fabs(got - want) <= allowed) || signbit(got) != signbit(want)) {
-                ck_fail("o[%lld][%lld][%lld][%lld] = %.9g, expected %.9g", (long long)s, (long long)i, (long long)h, (long long)c,
-                        got, want);
+            if (!(fabs(got - want) <= allowed) || !signbit(got) != !signbit(want)) {
+                ck_fail("o[%lld][%lld][%lld][%lld] = %.9g, expected %.9g", (long long)s, (long long)i, (long long)h,
+                        (long long)c, got, want);
             }
         }
         if (!mla_tensor_present(&p->lse)) {
@@ -268,7 +268,8 @@ static void case_a14(void)
     mla_segment *s = &p.segment[0];
     mla_tensor first = s->k;
     s->k = ck_tensor("k_cache", MLA_DTYPE_BF16, 4, (int64_t[]){5, 64, 1, 576}, CK_DENSE);
-    memcpy((uint16_t *)s->k.data + 3 * s->k.stride[0], first.data, 5 * 576 * sizeof(uint16_t)); /* all other pages are NaN */
+    memcpy((uint16_t *)s->k.data + 3 * s->k.stride[0], first.data,
+           5 * 576 * sizeof(uint16_t)); /* all other pages are NaN */
     *(int32_t *)s->page_table.data = 3;
     case_run(&p);
     case_expect_mean(&p, 0, 0, 0, 5);
@@ -364,7 +365,8 @@ static void case_f1(void)
     int64_t page = k.stride[0];
     mla_tensor pool = ck_tensor("pool", MLA_DTYPE_BF16, 4, (int64_t[]){k.dim[0], 3 * k.dim[1], 1, 576}, CK_DENSE);
     for (int64_t x = 0; x < k.dim[0]; x++) {
-        memcpy((uint16_t *)pool.data + (3 * x + 1) * page, (uint16_t *)k.data + x * page, (size_t)page * sizeof(uint16_t));
+        memcpy((uint16_t *)pool.data + (3 * x + 1) * page, (uint16_t *)k.data + x * page,
+               (size_t)page * sizeof(uint16_t));
     }
     view.segment[0].k = pool;
     view.segment[0].k.data = (uint16_t *)pool.data + page;
@@ -426,7 +428,8 @@ static void case_f7(void)
     const mla_segment *from = &apart.segment[0];
     mla_segment *to = &views.segment[0];
     int64_t n_row = from->k.dim[0] * from->k.dim[1];
-    mla_tensor rows = ck_tensor("k_cache", MLA_DTYPE_BF16, 4, (int64_t[]){from->k.dim[0], from->k.dim[1], 1, 576}, CK_DENSE);
+    mla_tensor rows =
+        ck_tensor("k_cache", MLA_DTYPE_BF16, 4, (int64_t[]){from->k.dim[0], from->k.dim[1], 1, 576}, CK_DENSE);
     for (int64_t row = 0; row < n_row; row++) {
         uint16_t *at = (uint16_t *)rows.data + row * 576;
         memcpy(at, (uint16_t *)from->k_rope.data + row * 64, 64 * sizeof *at);
@@ -448,7 +451,8 @@ static void case_f7(void)
 static void case_g7(void)
 {
     static const mla_dtype declared[] = {MLA_DTYPE_F32, MLA_DTYPE_F16, MLA_DTYPE_BF16};
-    static const mla_dtype others[] = {MLA_DTYPE_NONE, MLA_DTYPE_I32, MLA_DTYPE_I64, MLA_DTYPE_I8, MLA_DTYPE_U8, (mla_dtype)77};
+    static const mla_dtype others[] = {MLA_DTYPE_NONE, MLA_DTYPE_I32, MLA_DTYPE_I64,
+                                       MLA_DTYPE_I8,   MLA_DTYPE_U8,  (mla_dtype)77};
     for (int x = 0; x < 3; x++) {
         ck_config c = ck_config_plain(1, 1, 16, 576, 512, 70);
         c.segment[0].dtype = declared[x];
@@ -462,12 +466,27 @@ static void case_g7(void)
 }
 
 const ck_test ck_case_tests[] = {
-    {.name = "case/A1", .run = case_a1},   {.name = "case/A2", .run = case_a2},   {.name = "case/A6", .run = case_a6},
-    {.name = "case/A7", .run = case_a7},   {.name = "case/A8", .run = case_a8},   {.name = "case/A9", .run = case_a9},
-    {.name = "case/A10", .run = case_a10}, {.name = "case/A11", .run = case_a11}, {.name = "case/A13", .run = case_a13},
-    {.name = "case/A14", .run = case_a14}, {.name = "case/E1", .run = case_e1},   {.name = "case/E2", .run = case_e2},
-    {.name = "case/E3", .run = case_e3},   {.name = "case/E5", .run = case_e5},   {.name = "case/E6", .run = case_e6},
-    {.name = "case/E10", .run = case_e10}, {.name = "case/F1", .run = case_f1},   {.name = "case/F2", .run = case_f2},
-    {.name = "case/F3", .run = case_f3},   {.name = "case/F6", .run = case_f6},   {.name = "case/F7", .run = case_f7},
-    {.name = "case/G7", .run = case_g7},   {0},
+    {.name = "case/A1", .run = case_a1},
+    {.name = "case/A2", .run = case_a2},
+    {.name = "case/A6", .run = case_a6},
+    {.name = "case/A7", .run = case_a7},
+    {.name = "case/A8", .run = case_a8},
+    {.name = "case/A9", .run = case_a9},
+    {.name = "case/A10", .run = case_a10},
+    {.name = "case/A11", .run = case_a11},
+    {.name = "case/A13", .run = case_a13},
+    {.name = "case/A14", .run = case_a14},
+    {.name = "case/E1", .run = case_e1},
+    {.name = "case/E2", .run = case_e2},
+    {.name = "case/E3", .run = case_e3},
+    {.name = "case/E5", .run = case_e5},
+    {.name = "case/E6", .run = case_e6},
+    {.name = "case/E10", .run = case_e10},
+    {.name = "case/F1", .run = case_f1},
+    {.name = "case/F2", .run = case_f2},
+    {.name = "case/F3", .run = case_f3},
+    {.name = "case/F6", .run = case_f6},
+    {.name = "case/F7", .run = case_f7},
+    {.name = "case/G7", .run = case_g7},
+    {0},
 };

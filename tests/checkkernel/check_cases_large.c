@@ -13,11 +13,18 @@
 
 /* One request whose only page lies far out in a huge pool. Every value is 1, so o is 1 wherever the right page was read;
  * any other page is zeros. */
-static void far_page(int64_t n_page, int64_t page_size, int64_t d_k, int64_t d_v, int64_t h_q, mla_dtype dtype, int32_t page)
+static void far_page(int64_t n_page, int64_t page_size, int64_t d_k, int64_t d_v, int64_t h_q, mla_dtype dtype,
+                     int32_t page)
 {
     size_t mark = ck_mark();
     int32_t length = page_size < 5 ? (int32_t)page_size : 5;
-    mla_problem p = case_dense(&(case_shape){.b = 1, .s_q = 1, .h_q = h_q, .page = page_size, .d_k = d_k, .d_v = d_v, .dtype = dtype},
+    mla_problem p = case_dense(&(case_shape){.b = 1,
+                                             .s_q = 1,
+                                             .h_q = h_q,
+                                             .page = page_size,
+                                             .d_k = d_k,
+                                             .d_v = d_v,
+                                             .dtype = dtype},
                                &length);
     mla_segment *s = &p.segment[0];
     int64_t dim[4] = {n_page, page_size, 1, d_k};
@@ -55,7 +62,8 @@ static void case_b5(void)
 
 static void case_b6(void)
 {
-    static const int32_t pages[] = {0, 29127, 29128, 58254, 58255, 58256}; /* around 2^31 and 2^32 bytes, 2^31 elements */
+    static const int32_t pages[] = {0,     29127, 29128,
+                                    58254, 58255, 58256}; /* around 2^31 and 2^32 bytes, 2^31 elements */
     for (int x = 0; x < 6; x++) {
         far_page(pages[x] + 1, 64, 576, 512, 16, MLA_DTYPE_BF16, pages[x]); /* the pool just reaches there */
         far_page(60000, 64, 576, 512, 16, MLA_DTYPE_BF16, pages[x]);
@@ -183,8 +191,9 @@ static void case_b11(void)
 static void case_b12(void)
 {
     enum { N = 1048577 };
-    mla_problem p = case_dense(&(case_shape){.b = 1, .s_q = N, .h_q = 1, .page = 64, .d_k = 16, .d_v = 16, .causal = true},
-                               (int32_t[]){4});
+    mla_problem p =
+        case_dense(&(case_shape){.b = 1, .s_q = N, .h_q = 1, .page = 64, .d_k = 16, .d_v = 16, .causal = true},
+                   (int32_t[]){4});
     case_run(&p);
     for (int64_t i = 0; i < N; i++) {
         int64_t seen = i - N + 5;
@@ -195,7 +204,8 @@ static void case_b12(void)
 static void case_b13(void)
 {
     enum { N = 70000 };
-    mla_problem p = case_dense(&(case_shape){.b = 1, .s_q = N, .h_q = 1, .page = 64, .d_k = 64, .d_v = 64}, (int32_t[]){256});
+    mla_problem p =
+        case_dense(&(case_shape){.b = 1, .s_q = N, .h_q = 1, .page = 64, .d_k = 64, .d_v = 64}, (int32_t[]){256});
     mla_tensor *list = &p.segment[0].list;
     *list = ck_tensor("indices", MLA_DTYPE_I32, 3, (int64_t[]){1, 1, 256}, CK_DENSE);
     for (int j = 0; j < 256; j++) {
@@ -234,7 +244,8 @@ static void case_b14(void)
         /* two MiB a thread, and slots of at most 16 rows of 512 columns with their sums */
         size_t allowed = (size_t)threads * (2u << 20) + (size_t)info.n_slot * 16 * (512 + 64) * 4 + 8192;
         if (info.workspace_bytes > allowed) {
-            ck_fail("%d threads: a workspace of %zu bytes, at most %zu are due", (int)threads, info.workspace_bytes, allowed);
+            ck_fail("%d threads: a workspace of %zu bytes, at most %zu are due", (int)threads, info.workspace_bytes,
+                    allowed);
         }
         CK_REQUIRE(info.workspace_bytes < (size_t)128 * 128 * 140000 * 4 / 8);
         mla_plan_free(plan);
@@ -243,7 +254,8 @@ static void case_b14(void)
 
 static void case_b16(void)
 {
-    ck_config c = ck_config_plain(3, 1, 20, 576, 512, 3000); /* the workspace ends at an inaccessible page, as always here */
+    ck_config c =
+        ck_config_plain(3, 1, 20, 576, 512, 3000); /* the workspace ends at an inaccessible page, as always here */
     mla_problem p;
     ck_make(&c, &p);
     ck_execute(&p, &(ck_run){.n_thread = 4});
@@ -251,11 +263,17 @@ static void case_b16(void)
 }
 
 const ck_test ck_case_large_tests[] = {
-    {.name = "case/B1", .run = case_b1},   {.name = "case/B3", .run = case_b3},
-    {.name = "case/B5", .run = case_b5},   {.name = "case/B6", .run = case_b6},
-    {.name = "case/B7", .run = case_b7},   {.name = "case/B7_unpaged", .run = case_b7_unpaged},
-    {.name = "case/B10", .run = case_b10}, {.name = "case/B11", .run = case_b11},
-    {.name = "case/B12", .run = case_b12}, {.name = "case/B13", .run = case_b13},
+    {.name = "case/B1", .run = case_b1},
+    {.name = "case/B3", .run = case_b3},
+    {.name = "case/B5", .run = case_b5},
+    {.name = "case/B6", .run = case_b6},
+    {.name = "case/B7", .run = case_b7},
+    {.name = "case/B7_unpaged", .run = case_b7_unpaged},
+    {.name = "case/B10", .run = case_b10},
+    {.name = "case/B11", .run = case_b11},
+    {.name = "case/B12", .run = case_b12},
+    {.name = "case/B13", .run = case_b13},
     {.name = "case/B14", .run = case_b14, .once = true, .library = true},
-    {.name = "case/B16", .run = case_b16}, {0},
+    {.name = "case/B16", .run = case_b16},
+    {0},
 };

@@ -39,8 +39,9 @@ static void case_c7(void)
     int64_t n_split_kinds = 0, before = -1;
     for (int32_t length = 32; length <= 32768; length *= 2) {
         size_t mark = ck_mark();
-        mla_problem p = case_dense(&(case_shape){.b = 1, .s_q = 1, .h_q = 1, .page = 64, .d_k = 64, .dtype = MLA_DTYPE_F32},
-                                   (int32_t[]){length});
+        mla_problem p =
+            case_dense(&(case_shape){.b = 1, .s_q = 1, .h_q = 1, .page = 64, .d_k = 64, .dtype = MLA_DTYPE_F32},
+                       (int32_t[]){length});
         ck_execute(&p, &(ck_run){.n_thread = 4});
         /* sums of integers below 2^24 are exact, up to 5792 keys; beyond, n roundings of at most u each */
         double mean = (double)(length - 1) / 2, allowed = 0x1p-24 * (8 * sqrt((double)length) + 4) * mean;
@@ -51,8 +52,8 @@ static void case_c7(void)
         if (!ck_subject_now->broken) {
             mla_plan *plan;
             mla_plan_info info;
-            CK_REQUIRE(mla_plan_build(&p, &(mla_plan_options){.backend = ck_subject_now->backend, .n_thread = 4}, &plan) ==
-                       MLA_STATUS_OK);
+            CK_REQUIRE(mla_plan_build(&p, &(mla_plan_options){.backend = ck_subject_now->backend, .n_thread = 4},
+                                      &plan) == MLA_STATUS_OK);
             CK_REQUIRE(mla_plan_describe(plan, &info) == MLA_STATUS_OK);
             n_split_kinds += info.n_slot != before;
             before = info.n_slot;
@@ -117,8 +118,9 @@ static void case_d3(void)
     static const mla_dtype dtypes[] = {MLA_DTYPE_F32, MLA_DTYPE_F16, MLA_DTYPE_BF16};
     for (int x = 0; x < 3; x++) {
         for (int causal = 0; causal < 2; causal++) {
-            mla_problem p = case_dense(
-                &(case_shape){.b = 1, .s_q = 2, .h_q = 16, .page = 64, .causal = causal, .dtype = dtypes[x]}, (int32_t[]){65});
+            mla_problem p =
+                case_dense(&(case_shape){.b = 1, .s_q = 2, .h_q = 16, .page = 64, .causal = causal, .dtype = dtypes[x]},
+                           (int32_t[]){65});
             case_run(&p);
             case_expect_mean(&p, 0, 0, 0, causal ? 64 : 65);
             case_expect_mean(&p, 0, 1, 0, 65);
@@ -213,7 +215,8 @@ static void case_h3(void)
 {
     static const mla_dtype dtypes[] = {MLA_DTYPE_F16, MLA_DTYPE_BF16, MLA_DTYPE_F32};
     for (int x = 0; x < 3; x++) {
-        mla_problem p = case_dense(&(case_shape){.b = 1, .s_q = 1, .h_q = 16, .page = 64, .dtype = dtypes[x]}, (int32_t[]){1});
+        mla_problem p =
+            case_dense(&(case_shape){.b = 1, .s_q = 1, .h_q = 16, .page = 64, .dtype = dtypes[x]}, (int32_t[]){1});
         case_fill(&p.q, 0, 16 * 576, 16);
         case_fill(&p.segment[0].k, 0, 576, 16);
         p.softmax_scale = 1e-5f;
@@ -226,8 +229,9 @@ static void case_h3(void)
  * logarithm of the ratio of the weights by at most 4 * 2^-11 * ln 2 = 1.4e-3, and a weight by a quarter of it. */
 static void case_h4(void)
 {
-    mla_problem p = case_dense(&(case_shape){.b = 1, .s_q = 1, .h_q = 16, .page = 64, .d_k = 64, .dtype = MLA_DTYPE_F32},
-                               (int32_t[]){2});
+    mla_problem p =
+        case_dense(&(case_shape){.b = 1, .s_q = 1, .h_q = 16, .page = 64, .d_k = 64, .dtype = MLA_DTYPE_F32},
+                   (int32_t[]){2});
     float *k = p.segment[0].k.data;
     memset(k, 0, 2 * 64 * sizeof *k);
     k[0] = 1e4f;
@@ -251,8 +255,9 @@ static void case_huge_equal(void)
     static const float scales[] = {-1e30f, 1e30f, -1e38f, 2e38f};
     for (int x = 0; x < 4; x++) {
         for (int apart = 0; apart < 2; apart++) {
-            mla_problem p = case_dense(
-                &(case_shape){.b = 1, .s_q = 1, .h_q = 16, .page = 64, .d_k = 64, .dtype = MLA_DTYPE_F32}, (int32_t[]){200});
+            mla_problem p =
+                case_dense(&(case_shape){.b = 1, .s_q = 1, .h_q = 16, .page = 64, .d_k = 64, .dtype = MLA_DTYPE_F32},
+                           (int32_t[]){200});
             float *k = p.segment[0].k.data;
             for (int t = 0; t < 200; t++) { /* the score is column 0 alone */
                 k[t * 64] = apart && t >= 100 ? 0.5f : 1;
@@ -272,6 +277,33 @@ static void case_huge_equal(void)
                 double largest = (double)scales[x] * (apart && scales[x] < 0 ? 0.5 : 1);
                 expect_near("lse", value_at(&p.lse, 0, 0, h, 0), largest, 8 * 0x1p-24 * fabs(largest));
             }
+        }
+    }
+}
+
+/* Scales at both ends of fp32, with scores of ordinary size. */
+static void case_scale_ends(void)
+{
+    static const float scales[] = {0x1p-126f, 0x1p-100f, -0x1p-60f, 0x1p100f, 0x1p126f, 0x1.8p127f};
+    for (int x = 0; x < 6; x++) {
+        for (int64_t heads = 1; heads <= 16; heads += 15) {
+            mla_problem p =
+                case_dense(&(case_shape){.b = 1, .s_q = 1, .h_q = heads, .page = 64, .d_k = 64, .dtype = MLA_DTYPE_F32},
+                           (int32_t[]){2});
+            int exponent;
+            (void)frexpf(scales[x], &exponent);
+            float *k = p.segment[0].k.data; /* q k of about 1 / scale, shared between the two, and of twice that */
+            memset(k, 0, 2 * 64 * sizeof *k);
+            k[0] = ldexpf(1, -exponent / 2);
+            k[64] = 2 * k[0];
+            k[1] = 1;
+            for (int64_t h = 0; h < heads; h++) {
+                ((float *)p.q.data)[h * 64] = ldexpf(1, -exponent + exponent / 2);
+            }
+            p.softmax_scale = scales[x];
+            ck_context("scale %g, %lld heads", (double)scales[x], (long long)heads);
+            case_run(&p);
+            ck_compare(&p, false, CK_WORK);
         }
     }
 }
@@ -361,7 +393,8 @@ static void case_j1(void)
 static void case_j2(void)
 {
     static const int32_t lengths[] = {0, 1, 64, 65, 128};
-    mla_problem p = case_dense(&(case_shape){.b = 5, .s_q = 1, .h_q = 16, .page = 64}, (int32_t[]){128, 128, 128, 128, 128});
+    mla_problem p =
+        case_dense(&(case_shape){.b = 5, .s_q = 1, .h_q = 16, .page = 64}, (int32_t[]){128, 128, 128, 128, 128});
     mla_segment *s = &p.segment[0];
     int32_t entry[5 * 128];
     for (int b = 0; b < 5; b++) {
@@ -395,7 +428,8 @@ static void case_j4(void)
     static const double sinks[] = {0, -INFINITY, INFINITY};
     static const double factors[] = {2.0 / 3, 1, 0};
     for (int x = 0; x < 3; x++) {
-        mla_problem p = case_dense(&(case_shape){.b = 1, .s_q = 1, .h_q = 16, .page = 64, .dtype = MLA_DTYPE_F32}, (int32_t[]){2});
+        mla_problem p =
+            case_dense(&(case_shape){.b = 1, .s_q = 1, .h_q = 16, .page = 64, .dtype = MLA_DTYPE_F32}, (int32_t[]){2});
         case_fill(&p.segment[0].k, 0, 2 * 576, 3);
         p.sink = ck_tensor("attn_sink", MLA_DTYPE_F32, 1, (int64_t[]){16}, CK_DENSE);
         case_fill(&p.sink, 0, 16, sinks[x]);
@@ -418,18 +452,31 @@ static void case_k2(void)
 }
 
 const ck_test ck_case_value_tests[] = {
-    {.name = "case/C2", .run = case_c2},   {.name = "case/C7", .run = case_c7},
-    {.name = "case/C9", .run = case_c9},   {.name = "case/C10", .run = case_c10},
-    {.name = "case/D1", .run = case_d1},   {.name = "case/D2", .run = case_d2},
-    {.name = "case/D3", .run = case_d3},   {.name = "case/D4", .run = case_d4, .library = true},
-    {.name = "case/D7", .run = case_d7},   {.name = "case/D9", .run = case_d9},
-    {.name = "case/D10", .run = case_d10}, {.name = "case/H1", .run = case_h1},
-    {.name = "case/H3", .run = case_h3},   {.name = "case/H4", .run = case_h4},
+    {.name = "case/C2", .run = case_c2},
+    {.name = "case/C7", .run = case_c7},
+    {.name = "case/C9", .run = case_c9},
+    {.name = "case/C10", .run = case_c10},
+    {.name = "case/D1", .run = case_d1},
+    {.name = "case/D2", .run = case_d2},
+    {.name = "case/D3", .run = case_d3},
+    {.name = "case/D4", .run = case_d4, .library = true},
+    {.name = "case/D7", .run = case_d7},
+    {.name = "case/D9", .run = case_d9},
+    {.name = "case/D10", .run = case_d10},
+    {.name = "case/H1", .run = case_h1},
+    {.name = "case/H3", .run = case_h3},
+    {.name = "case/H4", .run = case_h4},
     {.name = "case/H4_huge_equal", .run = case_huge_equal},
-    {.name = "case/H6", .run = case_h6},   {.name = "case/H8", .run = case_h8},
-    {.name = "case/I1", .run = case_i1},   {.name = "case/I2", .run = case_i2},
-    {.name = "case/I5", .run = case_i5},   {.name = "case/J1", .run = case_j1},
-    {.name = "case/J2", .run = case_j2},   {.name = "case/J3", .run = case_j3},
-    {.name = "case/J4", .run = case_j4},   {.name = "case/K2", .run = case_k2},
+    {.name = "case/H4_scale_ends", .run = case_scale_ends},
+    {.name = "case/H6", .run = case_h6},
+    {.name = "case/H8", .run = case_h8},
+    {.name = "case/I1", .run = case_i1},
+    {.name = "case/I2", .run = case_i2},
+    {.name = "case/I5", .run = case_i5},
+    {.name = "case/J1", .run = case_j1},
+    {.name = "case/J2", .run = case_j2},
+    {.name = "case/J3", .run = case_j3},
+    {.name = "case/J4", .run = case_j4},
+    {.name = "case/K2", .run = case_k2},
     {0},
 };

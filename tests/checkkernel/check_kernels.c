@@ -1,2 +1,388 @@
+/*
+ * check_kernels.c - every kernel of every table against fp64, in its own words (cpu/kernels.h), edge sizes first.
+ *
+ * The list of kernels comes from the library, so a new kernel has a test by itself if its kind is known here, and a test that
+ * fails if it is not.
+ */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
 #include "checkkernel.h"
-const ck_test ck_kernel_tests[]={{0}};
+#include "cpu/kernels.h"
+#include "kernel_tools.h"
+#include "ref/number.h"
+
+const kernel_case *kernel_now(void)
+{
+    static kernel_case now;
+    const char *name = ck_test_now->name + strlen("kernel/");
+    mla_kernel_info info[KERNEL_MAX];
+    size_t n = mla_kernel_list(info, KERNEL_MAX);
+    for (size_t i = 0; i < n && i < KERNEL_MAX; i++) {
+        if (strcmp(info[i].name, name) == 0) {
+            now.isa = info[i].isa;
+            now.table = mla_cpu_kernels_of(info[i].isa);
+            now.format = strstr(name, "_bf16_")  ? MLA_FORMAT_BF16
+                         : strstr(name, "_f16_") ? MLA_FORMAT_F16
+                                                 : MLA_FORMAT_F32;
+            now.dtype = now.format == MLA_FORMAT_BF16  ? MLA_DTYPE_BF16
+                        : now.format == MLA_FORMAT_F16 ? MLA_DTYPE_F16
+                                                       : MLA_DTYPE_F32;
+            CK_REQUIRE(now.table != NULL);
+            return &now;
+        }
+    }
+    ck_fail("no kernel of this name");
+}
+
+void kernel_near(double got, double want, double allowed, const char *format, ...)
+{
+    double error = fabs(got - want);
+    if (error <= allowed) {
+        if (allowed > 0 && error / allowed > ck_worst_ratio) {
+            ck_worst_ratio = error / allowed;
+        }
+        return;
+    }
+    char what[200];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    ck_fail("%s = %.9g, expected %.9g within %.3g", what, got, want, allowed);
+}
+
+double kernel_chain(double n)
+{
+    return fmin(n, 8 * sqrt(n)); /* compare.c (1) */
+}
+
+float *kernel_floats(const char *name, int64_t n)
+{
+    return ck_buffer(name, (size_t)n * sizeof(float));
+}
+
+bool kernel_untouched(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits == CK_UNTOUCHED;
+}
+
+const void **kernel_rows(const kernel_case *k, int64_t n_key, int64_t n_col, ck_random *r)
+{
+    const void **row = ck_buffer("row addresses", (size_t)n_key * sizeof *row);
+    for (int64_t n = 0; n < n_key; n++) {
+        char *data = ck_buffer("row", (size_t)n_col * mla_dtype_size(k->dtype)); /* a guard page behind each */
+        for (int64_t c = 0; c < n_col; c++) {
+            mla_ref_store(data, k->dtype, c, ck_normal(r));
+        }
+        row[n] = data;
+    }
+    return row;
+}
+
+/* ---- load ------------------------------------------------------------------------------------------------------------ */
+
+static void load_once(const kernel_case *k, int64_t n_key, int64_t n_col, int64_t col, ck_random *r)
+{
+    size_t mark = ck_mark();
+    int64_t cp = k->table->col_panel, n_panel = (col + n_col + cp - 1) / cp, stride = MLA_KEY_BLOCK * cp + 16;
+    const void **row = kernel_rows(k, n_key, n_col, r);
+    for (int64_t n = 0; n < n_key; n++) { /* numbers of every kind */
+        static const double special[] = {INFINITY, -INFINITY, NAN, 0.0, -0.0, 0x1p-24, 0x1p-130, 65504, -3e38};
+        if (ck_chance(r, 0.5)) {
+            mla_ref_store((void *)(uintptr_t)row[n], k->dtype, ck_below(r, n_col), special[ck_below(r, 9)]);
+        }
+    }
+    float *block = kernel_floats("block", n_panel * stride);
+    k->table->load[k->format](row, n_key, n_col, col, block, stride);
+    for (int64_t panel = 0; panel < n_panel; panel++) {
+        for (int64_t at = 0; at < stride; at++) {
+            int64_t n = at / cp, c = panel * cp + at % cp - col;
+            float got = block[panel * stride + at];
+            if (n >= n_key || c < 0 || c >= n_col) {
+                if (!kernel_untouched(got)) {
+                    ck_fail("%lld keys, columns %lld to %lld: wrote key %lld, column %lld", (long long)n_key,
+                            (long long)col, (long long)(col + n_col - 1), (long long)n, (long long)(c + col));
+                }
+                continue;
+            }
+            double want = mla_ref_load(row[n], k->dtype, c);
+            bool same = isnan(want) ? isnan(got) : (double)got == want && !signbit(got) == !signbit(want);
+            if (!same) {
+                ck_fail("%lld keys, columns %lld to %lld: key %lld, column %lld is %g, expected %g", (long long)n_key,
+                        (long long)col, (long long)(col + n_col - 1), (long long)n, (long long)(c + col), (double)got,
+                        want);
+            }
+        }
+    }
+    ck_release(mark);
+}
+
+static void check_load(void)
+{
+    static const int64_t keys[] = {1, 2, 3, 7, 8, 95, 96};
+    static const int64_t columns[] = {1, 2, 7, 8, 9, 15, 16, 17, 23, 24, 25, 31, 33, 47, 48, 49, 64, 65, 257, 512, 576};
+    const kernel_case *k = kernel_now();
+    ck_random r = {ck_seed};
+    for (int i = 0; i < 21; i++) {
+        for (int64_t col = 0; col < 60; col += col < 8 ? 1 : 13) {
+            load_once(k, keys[(i + col) % (columns[i] > 64 ? 4 : 7)], columns[i], col, &r);
+        }
+    }
+    load_once(k, 96, 576, 0, &r);
+}
+
+/* ---- pack ------------------------------------------------------------------------------------------------------------ */
+
+static void check_pack(void)
+{
+    const kernel_case *k = kernel_now();
+    ck_random r = {ck_seed};
+    for (int64_t n_col = 1; n_col <= 576; n_col += n_col < 70 ? 1 : 101) {
+        size_t mark = ck_mark();
+        const void **row = kernel_rows(k, 1, n_col, &r);
+        float *q =
+            kernel_floats("q", (n_col - 1) * MLA_ROW_PANEL + 1 + 3); /* lane 3 of a panel, and nothing behind it */
+        float factor = ldexpf(1, (int)ck_between(&r, -20, 20));
+        k->table->pack[k->format](row[0], n_col, factor, q + 3);
+        for (int64_t i = 0; i < (n_col - 1) * MLA_ROW_PANEL + 4; i++) {
+            bool ours = i % MLA_ROW_PANEL == 3;
+            double want = ours ? mla_ref_load(row[0], k->dtype, i / MLA_ROW_PANEL) * (double)factor : 0;
+            if (ours ? (double)q[i] != want : !kernel_untouched(q[i])) {
+                ck_fail("%lld columns: column %lld, lane %lld is %g", (long long)n_col, (long long)(i / MLA_ROW_PANEL),
+                        (long long)(i % MLA_ROW_PANEL), (double)q[i]);
+            }
+        }
+        ck_release(mark);
+    }
+}
+
+/* ---- qk and pv --------------------------------------------------------------------------------------------------------- */
+
+static mla_prefetch nothing_ahead(void)
+{
+    return (mla_prefetch){0};
+}
+
+static void qk_once(const kernel_case *k, int64_t n_col, int64_t n_key, int32_t n_row, bool accumulate, ck_random *r)
+{
+    size_t mark = ck_mark();
+    int64_t cp = k->table->col_panel, n_panel = (n_col + cp - 1) / cp, stride = MLA_KEY_BLOCK * cp + 16;
+    float *q = kernel_floats("q", n_col * MLA_ROW_PANEL), *block = kernel_floats("block", n_panel * stride);
+    float *s = kernel_floats("s", n_key * MLA_ROW_PANEL), *before = kernel_floats("s before", n_key * MLA_ROW_PANEL);
+    for (int64_t c = 0; c < n_col; c++) { /* columns, keys and lanes that do not count stay NaN */
+        for (int32_t lane = 0; lane < n_row; lane++) {
+            q[c * MLA_ROW_PANEL + lane] = (float)ck_normal(r);
+        }
+        for (int64_t n = 0; n < n_key; n++) {
+            block[c / cp * stride + n * cp + c % cp] = (float)ck_normal(r);
+        }
+    }
+    for (int64_t i = 0; accumulate && i < n_key * MLA_ROW_PANEL; i++) {
+        before[i] = s[i] = (float)ck_normal(r);
+    }
+    mla_prefetch ahead = nothing_ahead();
+    k->table->qk(q, block, stride, n_col, n_key, n_row, accumulate, s, &ahead);
+    for (int64_t n = 0; n < n_key; n++) {
+        for (int32_t lane = 0; lane < n_row; lane++) {
+            double want = accumulate ? (double)before[n * MLA_ROW_PANEL + lane] : 0, size = fabs(want);
+            for (int64_t c = 0; c < n_col; c++) {
+                double term = (double)q[c * MLA_ROW_PANEL + lane] * (double)block[c / cp * stride + n * cp + c % cp];
+                want += term;
+                size += fabs(term);
+            }
+            kernel_near((double)s[n * MLA_ROW_PANEL + lane], want, 0x1p-24 * kernel_chain((double)n_col + 1) * size,
+                        "%lld columns, %lld keys, %d rows: s[%lld][%d]", (long long)n_col, (long long)n_key, (int)n_row,
+                        (long long)n, (int)lane);
+        }
+    }
+    /* the bits of a score do not depend on how many other keys there are */
+    float *fewer = kernel_floats("s", n_key * MLA_ROW_PANEL);
+    int64_t n_fewer = (n_key + 1) / 2;
+    memcpy(fewer, before, (size_t)(n_key * MLA_ROW_PANEL) * sizeof *fewer);
+    k->table->qk(q, block, stride, n_col, n_fewer, n_row, accumulate, fewer, &ahead);
+    for (int64_t n = 0; n < n_fewer; n++) {
+        if (memcmp(fewer + n * MLA_ROW_PANEL, s + n * MLA_ROW_PANEL, (size_t)n_row * sizeof *s) != 0) {
+            ck_fail("%lld columns: scores of key %lld differ in their bits for %lld and %lld keys", (long long)n_col,
+                    (long long)n, (long long)n_key, (long long)n_fewer);
+        }
+    }
+    ck_release(mark);
+}
+
+static void check_qk(void)
+{
+    static const int64_t columns[] = {1, 2, 7, 8, 23, 24, 25, 48, 64, 100, 288, 576};
+    const kernel_case *k = kernel_now();
+    ck_random r = {ck_seed};
+    for (int i = 0; i < 12; i++) {
+        for (int64_t n_key = 1; n_key <= MLA_KEY_BLOCK; n_key += n_key < 14 ? 1 : n_key < 90 ? 19 : 1) {
+            qk_once(k, columns[i], n_key, (int32_t)ck_between(&r, 1, MLA_ROW_PANEL), ck_chance(&r, 0.5), &r);
+        }
+    }
+    for (int32_t n_row = 1; n_row <= MLA_ROW_PANEL; n_row++) {
+        qk_once(k, 72, MLA_KEY_BLOCK, n_row, n_row % 2, &r);
+    }
+}
+
+static void pv_once(const kernel_case *k, int64_t n_key, int32_t n_row, int32_t n_col, ck_random *r)
+{
+    size_t mark = ck_mark();
+    int64_t cp = k->table->col_panel;
+    float *p = kernel_floats("p", n_key * MLA_ROW_PANEL), *v = kernel_floats("v", n_key * cp);
+    float *o = kernel_floats("o", MLA_ROW_PANEL * cp), *before = kernel_floats("o before", MLA_ROW_PANEL * cp);
+    for (int64_t n = 0; n < n_key; n++) {
+        for (int32_t lane = 0; lane < n_row; lane++) {
+            p[n * MLA_ROW_PANEL + lane] = (float)ck_uniform(r);
+        }
+        for (int32_t c = 0; c < n_col; c++) {
+            v[n * cp + c] = (float)ck_normal(r);
+        }
+    }
+    for (int64_t i = 0; i < MLA_ROW_PANEL * cp; i++) {
+        before[i] = o[i] = i / cp < n_row && i % cp < n_col ? (float)ck_normal(r) : 0;
+    }
+    mla_prefetch ahead = nothing_ahead();
+    k->table->pv(p, v, n_key, n_row, n_col, o, &ahead);
+    for (int32_t lane = 0; lane < n_row; lane++) {
+        for (int32_t c = 0; c < n_col; c++) {
+            double want = (double)before[lane * cp + c], size = fabs(want);
+            for (int64_t n = 0; n < n_key; n++) {
+                double term = (double)p[n * MLA_ROW_PANEL + lane] * (double)v[n * cp + c];
+                want += term;
+                size += fabs(term);
+            }
+            kernel_near((double)o[lane * cp + c], want, 0x1p-24 * kernel_chain((double)n_key + 1) * size,
+                        "%lld keys, %d rows, %d columns: o[%d][%d]", (long long)n_key, (int)n_row, (int)n_col,
+                        (int)lane, (int)c);
+        }
+    }
+    ck_release(mark);
+}
+
+static void check_pv(void)
+{
+    const kernel_case *k = kernel_now();
+    ck_random r = {ck_seed};
+    for (int32_t n_row = 1; n_row <= MLA_ROW_PANEL; n_row++) {
+        for (int32_t n_col = 1; n_col <= k->table->col_panel; n_col++) {
+            pv_once(k, ck_between(&r, 1, MLA_KEY_BLOCK), n_row, n_col, &r);
+        }
+    }
+    for (int64_t n_key = 1; n_key <= MLA_KEY_BLOCK; n_key++) {
+        pv_once(k, n_key, MLA_ROW_PANEL, k->table->col_panel, &r);
+    }
+}
+
+/* ---- merge and store --------------------------------------------------------------------------------------------------- */
+
+static void check_merge(void)
+{
+    const kernel_case *k = kernel_now();
+    int64_t cp = k->table->col_panel;
+    ck_random r = {ck_seed};
+    for (int64_t n_panel = 1; n_panel <= 24; n_panel++) {
+        for (int alone = 0; alone < 2; alone++) {
+            size_t mark = ck_mark();
+            int64_t n = n_panel * MLA_ROW_PANEL * cp;
+            float *o = kernel_floats("o", n), *x = kernel_floats("x", n), *before = kernel_floats("o before", n);
+            float *a = kernel_floats("a", MLA_ROW_PANEL), *b = alone ? NULL : kernel_floats("b", MLA_ROW_PANEL);
+            for (int64_t i = 0; i < n; i++) {
+                before[i] = o[i] = (float)ck_normal(&r);
+                x[i] = (float)ck_normal(&r);
+            }
+            for (int i = 0; i < MLA_ROW_PANEL; i++) {
+                a[i] = (float)ck_uniform(&r);
+                if (!alone) {
+                    b[i] = i == 5 ? 0 : (float)ck_uniform(&r);
+                }
+            }
+            k->table->merge(o, alone ? NULL : x, a, b, n_panel);
+            for (int64_t i = 0; i < n; i++) {
+                double left = (double)before[i] * (double)a[i / cp % MLA_ROW_PANEL];
+                double right = alone ? 0 : (double)x[i] * (double)b[i / cp % MLA_ROW_PANEL];
+                kernel_near((double)o[i], left + right, 2 * 0x1p-24 * (fabs(left) + fabs(right)),
+                            "%lld panels: element %lld", (long long)n_panel, (long long)i); /* two roundings at most */
+            }
+            ck_release(mark);
+        }
+    }
+}
+
+static void check_store(void)
+{
+    static const float factors[] = {1, 0.5f, 1 / 3.0f, -1.7f, 1e-30f, 1e30f};
+    const kernel_case *k = kernel_now();
+    int64_t cp = k->table->col_panel;
+    ck_random r = {ck_seed};
+    for (int64_t d_v = 1; d_v <= 600; d_v += d_v < 130 ? 1 : 47) {
+        for (int f = 0; f < 6; f++) {
+            size_t mark = ck_mark();
+            int64_t n_panel = (d_v + cp - 1) / cp;
+            /* a row of the last lane: nothing behind its panel */
+            float *o = kernel_floats("o", ((n_panel - 1) * MLA_ROW_PANEL + 1) * cp);
+            void *dst = ck_buffer("dst", (size_t)d_v * mla_dtype_size(k->dtype));
+            for (int64_t c = 0; c < d_v; c++) {
+                uint32_t bits = (uint32_t)ck_next(&r); /* any f32: NaN, infinity and subnormals included */
+                if (c % 3 == 0) {
+                    bits = (bits & 0xffff0000u) | 0x8000u; /* half way between two bf16 */
+                } else if (c % 3 == 1) {
+                    bits = (bits & 0xbfffe000u) | 0x1000u |
+                           0x30000000u; /* half way between two f16, in their range or near */
+                }
+                memcpy(&o[c / cp * MLA_ROW_PANEL * cp + c % cp], &bits, sizeof bits);
+            }
+            k->table->store[k->format](o, d_v, factors[f], dst);
+            for (int64_t c = 0; c < d_v; c++) {
+                float product = o[c / cp * MLA_ROW_PANEL * cp + c % cp] * factors[f];
+                double want = mla_ref_decode(k->dtype, mla_ref_encode(k->dtype, (double)product));
+                double got = mla_ref_load(dst, k->dtype, c);
+                if (isnan(want) ? !isnan(got) : got != want || !signbit(got) != !signbit(want)) {
+                    ck_fail("%lld columns: %.9g * %g was stored as %.9g, expected %.9g", (long long)d_v,
+                            (double)o[c / cp * MLA_ROW_PANEL * cp + c % cp], (double)factors[f], got, want);
+                }
+            }
+            ck_release(mark);
+        }
+    }
+}
+
+/* ---- the list ----------------------------------------------------------------------------------------------------------- */
+
+static void check_unknown(void)
+{
+    ck_fail("there is no check for kernels of this kind");
+}
+
+typedef struct kind_check {
+    const char *kind;
+    void (*run)(void);
+} kind_check;
+
+static const kind_check kinds[] = {
+    {"load", check_load}, {"pack", check_pack},   {"qk", check_qk},       {"softmax", kernel_check_softmax},
+    {"pv", check_pv},     {"merge", check_merge}, {"store", check_store}, {"stream", kernel_check_stream},
+};
+
+const ck_test *ck_kernel_test_at(size_t index)
+{
+    static ck_test tests[KERNEL_MAX + 1];
+    static char names[KERNEL_MAX][64];
+    mla_kernel_info info[KERNEL_MAX];
+    size_t n = mla_kernel_list(info, KERNEL_MAX);
+    if (index >= n || index >= KERNEL_MAX) {
+        return NULL;
+    }
+    snprintf(names[index], sizeof names[0], "kernel/%s", info[index].name);
+    tests[index] = (ck_test){.name = names[index], .isa = info[index].isa, .library = true, .run = check_unknown};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (strcmp(info[index].kind, kinds[i].kind) == 0) {
+            tests[index].run = kinds[i].run;
+        }
+    }
+    return &tests[index];
+}

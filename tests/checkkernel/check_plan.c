@@ -1,2 +1,393 @@
+/*
+ * check_plan.c - plans: what they say about themselves, when they are refused, and what they may be shared between.
+ */
+#include <pthread.h>
+#include <string.h>
+
 #include "checkkernel.h"
-const ck_test ck_plan_tests[]={{0}};
+
+static mla_plan_options options_of(int32_t n_thread)
+{
+    return (mla_plan_options){.backend = ck_subject_now->backend, .n_thread = n_thread};
+}
+
+static mla_plan *build(const mla_problem *p, int32_t n_thread)
+{
+    mla_plan *plan = NULL;
+    mla_plan_options options = options_of(n_thread);
+    mla_status status = mla_plan_build(p, &options, &plan);
+    if (status != MLA_STATUS_OK) {
+        ck_fail("the library refuses: %s", mla_last_error());
+    }
+    return plan;
+}
+
+static mla_plan_info describe(const mla_plan *plan)
+{
+    mla_plan_info info;
+    CK_REQUIRE(mla_plan_describe(plan, &info) == MLA_STATUS_OK);
+    return info;
+}
+
+static void require_outputs_untouched(const mla_problem *p)
+{
+    for (int64_t i = 0; i < p->o.dim[0] * p->o.stride[0]; i++) {
+        if (!ck_is_untouched(p->o.data, p->o.dtype, i)) {
+            ck_fail("a refused run wrote element %lld of o", (long long)i);
+        }
+    }
+}
+
+static ck_config sample(void)
+{
+    ck_config c = ck_config_plain(3, 2, 16, 64, 64, 0);
+    c.segment[0].n_length = 3;
+    c.segment[0].length[0] = 3000;
+    c.segment[0].length[1] = 0;
+    c.segment[0].length[2] = 97;
+    c.segment[0].visible.rule = MLA_VISIBLE_CAUSAL;
+    return c;
+}
+
+/* Facts that hold for every plan. */
+static void check_info(void)
+{
+    for (uint64_t i = 0; i < 60; i++) {
+        size_t mark = ck_mark();
+        ck_config c = ck_config_random(ck_hash(ck_seed, 1000 + i), 30000);
+        mla_problem p;
+        char text[200];
+        ck_describe(&c, text, sizeof text);
+        ck_context("%s", text);
+        ck_make(&c, &p);
+        for (int32_t n_thread = 1; n_thread <= 7; n_thread += 3) {
+            mla_plan *plan = build(&p, n_thread), *again = build(&p, n_thread);
+            mla_plan_info info = describe(plan), twin = describe(again);
+            bool cpu = ck_subject_now->backend == MLA_BACKEND_CPU;
+            CK_REQUIRE(strcmp(info.backend, cpu ? "cpu" : "ref") == 0);
+            CK_REQUIRE(strcmp(info.isa, cpu ? ck_subject_now->isa : "") == 0);
+            CK_REQUIRE(info.n_worker >= 1 && info.n_worker <= n_thread);
+            CK_REQUIRE(info.n_item >= 0 && info.n_slot >= 0);
+            CK_REQUIRE(info.workspace_bytes == mla_plan_workspace_bytes(plan));
+            CK_REQUIRE(info.fingerprint == twin.fingerprint && info.n_item == twin.n_item &&
+                       info.n_slot == twin.n_slot);
+            mla_plan_free(plan);
+            mla_plan_free(again);
+        }
+        ck_release(mark);
+    }
+    mla_plan_free(NULL);
+    CK_REQUIRE(mla_plan_describe(NULL, &(mla_plan_info){0}) == MLA_STATUS_NULL_POINTER);
+    CK_REQUIRE(mla_plan_workspace_bytes(NULL) == 0);
+}
+
+/* One change to the problem after the plan was made: it is refused, or, where the plan need not depend on it, right. */
+typedef struct change {
+    const char *name;
+    void (*apply)(mla_problem *p);
+    bool stale; /* must be refused */
+} change;
+
+static void set_index_at(mla_tensor *t, int64_t i, int32_t value)
+{
+    ck_writable(t->data);
+    ((int32_t *)t->data)[i] = value;
+    ck_read_only(t->data);
+}
+
+static void change_length(mla_problem *p)
+{
+    set_index_at(&p->segment[0].length, 0, 2999);
+}
+
+static void change_length_to_zero(mla_problem *p)
+{
+    set_index_at(&p->segment[0].length, 2, 0);
+}
+
+static void change_rule(mla_problem *p)
+{
+    p->segment[0].visible.rule = MLA_VISIBLE_ALL;
+}
+
+static void change_window(mla_problem *p)
+{
+    p->segment[0].visible.rule = MLA_VISIBLE_WINDOW;
+    p->segment[0].visible.left = 100;
+    p->segment[0].visible.right = 0;
+}
+
+static void change_heads(mla_problem *p)
+{
+    p->q.dim[2] = p->o.dim[2] = p->lse.dim[2] = p->max.dim[2] = 8;
+}
+
+static void change_tokens(mla_problem *p)
+{
+    p->q.dim[1] = p->o.dim[1] = p->lse.dim[1] = p->max.dim[1] = 1;
+}
+
+static void change_sequences(mla_problem *p)
+{
+    p->q.dim[0] = p->o.dim[0] = p->lse.dim[0] = p->max.dim[0] = 2;
+    p->segment[0].length.dim[0] = p->segment[0].page_table.dim[0] = 2;
+}
+
+static void change_d_v(mla_problem *p)
+{
+    p->d_v = p->o.dim[3] = 40;
+}
+
+static void change_d_k(mla_problem *p)
+{
+    p->q.dim[3] = p->segment[0].k.dim[3] = 50;
+    p->d_v = p->o.dim[3] = 50;
+}
+
+static void add_q_length(mla_problem *p)
+{
+    p->q_length = ck_tensor("q_length", MLA_DTYPE_I32, 1, (int64_t[]){3}, CK_DENSE);
+    for (int i = 0; i < 3; i++) {
+        ((int32_t *)p->q_length.data)[i] = 1;
+    }
+}
+
+/* A mask, values and a sink that the plan did not know of: they may need scratch that it has not counted. */
+static void add_mask(mla_problem *p)
+{
+    p->segment[0].mask = ck_tensor("mask", MLA_DTYPE_F32, 3, (int64_t[]){3, 2, 3000}, CK_DENSE);
+    memset(p->segment[0].mask.data, 0, 3 * 2 * 3000 * sizeof(float));
+}
+
+static void add_values(mla_problem *p)
+{
+    mla_segment *s = &p->segment[0];
+    s->v = s->k; /* the same numbers */
+    s->v.dim[3] = p->d_v;
+}
+
+static void add_sink(mla_problem *p)
+{
+    p->sink = ck_tensor("sink", MLA_DTYPE_F32, 1, (int64_t[]){16}, CK_DENSE);
+    for (int i = 0; i < 16; i++) {
+        ((float *)p->sink.data)[i] = 0.5f;
+    }
+}
+
+static void drop_lse(mla_problem *p)
+{
+    p->lse = p->max = (mla_tensor){0};
+}
+
+static void change_scale(mla_problem *p)
+{
+    p->softmax_scale *= 2;
+}
+
+static void change_output_dtype(mla_problem *p)
+{
+    p->o = ck_tensor("o", MLA_DTYPE_BF16, 4, (int64_t[]){3, 2, 16, 64}, CK_DENSE);
+}
+
+static void split_rope(mla_problem *p)
+{
+    mla_segment *s = &p->segment[0];
+    p->q_rope = p->q;
+    p->q_rope.data = (uint16_t *)p->q.data + 48;
+    p->q_rope.dim[3] = 16;
+    p->q.dim[3] = 48;
+    s->k_rope = s->k;
+    s->k_rope.data = (uint16_t *)s->k.data + 48;
+    s->k_rope.dim[3] = 16;
+    s->k.dim[3] = 48;
+}
+
+static void check_stale(void)
+{
+    static const change changes[] = {
+        {"a length", change_length, true},
+        {"a length that becomes 0", change_length_to_zero, true},
+        {"the visible rule", change_rule, true},
+        {"a window", change_window, true},
+        {"the number of heads", change_heads, true},
+        {"the number of query tokens", change_tokens, true},
+        {"the number of sequences", change_sequences, true},
+        {"d_v", change_d_v, true},
+        {"d_k", change_d_k, true},
+        {"q_length", add_q_length, true},
+        {"a mask", add_mask, false},
+        {"values of their own", add_values, false},
+        {"a sink", add_sink, false},
+        {"no lse", drop_lse, false},
+        {"the scale", change_scale, false},
+        {"the dtype of o", change_output_dtype, false},
+        {"rope apart", split_rope, false},
+    };
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        for (int32_t n_thread = 1; n_thread <= 4; n_thread += 3) {
+            size_t mark = ck_mark();
+            ck_config c = sample();
+            mla_problem p;
+            ck_make(&c, &p);
+            mla_plan *plan = build(&p, n_thread);
+            size_t bytes = mla_plan_workspace_bytes(plan);
+            void *workspace = ck_buffer("workspace", bytes);
+            changes[i].apply(&p);
+            ck_context("after a change of %s", changes[i].name);
+            CK_REQUIRE(mla_problem_check(&p) == MLA_STATUS_OK);
+            mla_status status = mla_run(plan, &p, workspace, bytes, NULL);
+            if (status == MLA_STATUS_STALE_PLAN) {
+                require_outputs_untouched(&p);
+            } else if (status != MLA_STATUS_OK || changes[i].stale) {
+                ck_fail("the plan was run: %s", mla_status_name(status));
+            } else {
+                ck_compare(&p, false, CK_WORK);
+            }
+            mla_plan_free(plan);
+            ck_release(mark);
+        }
+    }
+}
+
+/* The same plan for other data at other addresses, as a decoding engine would have it. */
+static void check_reuse(void)
+{
+    ck_config c = sample(), other = sample();
+    other.seed++;
+    other.layout_seed++;
+    mla_problem first, second;
+    ck_make(&c, &first);
+    ck_make(&other, &second);
+    mla_plan *plan = build(&first, 2);
+    size_t bytes = mla_plan_workspace_bytes(plan);
+    void *workspace = ck_buffer("workspace", bytes);
+    CK_REQUIRE(mla_run(plan, &second, workspace, bytes, NULL) == MLA_STATUS_OK);
+    ck_compare(&second, false, CK_WORK);
+    CK_REQUIRE(mla_run(plan, &first, workspace, bytes, NULL) == MLA_STATUS_OK); /* whatever the first run left there */
+    ck_compare(&first, false, CK_WORK);
+    mla_plan_free(plan);
+}
+
+/* Too small, missing, at any address; exactly what was asked for is enough, and its contents do not matter. */
+static void check_workspace(void)
+{
+    ck_config c = sample();
+    mla_problem p, again;
+    ck_make(&c, &p);
+    mla_plan *plan = build(&p, 4);
+    size_t bytes = mla_plan_workspace_bytes(plan);
+    CK_REQUIRE(bytes > 0 && describe(plan).n_slot > 0);
+    void *workspace = ck_buffer("workspace", bytes);
+    CK_REQUIRE(mla_run(plan, &p, workspace, bytes - 1, NULL) == MLA_STATUS_WORKSPACE_TOO_SMALL);
+    CK_REQUIRE(mla_run(plan, &p, workspace, 0, NULL) == MLA_STATUS_WORKSPACE_TOO_SMALL);
+    CK_REQUIRE(mla_run(plan, &p, NULL, bytes, NULL) == MLA_STATUS_NULL_POINTER);
+    CK_REQUIRE(mla_run(NULL, &p, workspace, bytes, NULL) == MLA_STATUS_NULL_POINTER);
+    require_outputs_untouched(&p);
+    memset(workspace, 0, bytes);
+    CK_REQUIRE(mla_run(plan, &p, workspace, bytes, NULL) == MLA_STATUS_OK);
+    ck_compare(&p, false, CK_WORK);
+    for (size_t shift = 1; shift < 5000; shift = shift * 3 + 1) {
+        size_t mark = ck_mark();
+        again = ck_with_new_outputs(&p, CK_DENSE);
+        char *memory = ck_buffer("workspace", bytes + shift); /* NaN all over, and not aligned to anything */
+        CK_REQUIRE(mla_run(plan, &again, memory, bytes, NULL) == MLA_STATUS_OK);
+        ck_same_bits(&p, &again, "workspaces at different addresses");
+        for (size_t i = bytes; i < bytes + shift; i++) { /* what lies behind it is the caller's */
+            unsigned char want = (bytes + shift - 1 - i) % 2 ? 0xa5 : 0xff;
+            CK_REQUIRE((unsigned char)memory[i] == want);
+        }
+        ck_release(mark);
+    }
+    mla_plan_free(plan);
+}
+
+/* mla_attention() is plan, allocate, run and release. */
+static void check_one_shot(void)
+{
+    ck_config c = sample();
+    mla_problem planned, at_once;
+    ck_make(&c, &planned);
+    ck_execute(&planned, NULL);
+    at_once = ck_with_new_outputs(&planned, CK_DENSE);
+    mla_plan_options options = options_of(3);
+    CK_REQUIRE(mla_attention(&at_once, &options) == MLA_STATUS_OK);
+    ck_same_bits(&planned, &at_once, "planned and at once");
+    at_once = ck_with_new_outputs(&planned, CK_DENSE);
+    CK_REQUIRE(mla_attention(&at_once, NULL) == MLA_STATUS_OK);
+    ck_same_bits(&planned, &at_once, "planned and at once with defaults");
+    CK_REQUIRE(mla_attention(NULL, NULL) != MLA_STATUS_OK);
+}
+
+/* Several threads run one plan at the same time, each with a workspace and outputs of its own. */
+typedef struct runner {
+    const mla_plan *plan;
+    mla_problem problem;
+    void *workspace;
+    size_t bytes;
+    mla_status status;
+} runner;
+
+static void *run_plan(void *data)
+{
+    runner *r = data;
+    for (int i = 0; i < 5 && r->status == MLA_STATUS_OK; i++) {
+        r->status = mla_run(r->plan, &r->problem, r->workspace, r->bytes, NULL);
+    }
+    return NULL;
+}
+
+static void check_shared(void)
+{
+    enum { N = 4 };
+    ck_config c = sample();
+    mla_problem p;
+    ck_make(&c, &p);
+    mla_plan *plan = build(&p, 2);
+    size_t bytes = mla_plan_workspace_bytes(plan);
+    ck_execute(&p, NULL);
+    runner runners[N];
+    pthread_t threads[N];
+    for (int i = 0; i < N; i++) {
+        runners[i] =
+            (runner){plan, ck_with_new_outputs(&p, CK_DENSE), ck_buffer("workspace", bytes), bytes, MLA_STATUS_OK};
+    }
+    for (int i = 0; i < N; i++) {
+        CK_REQUIRE(pthread_create(&threads[i], NULL, run_plan, &runners[i]) == 0);
+    }
+    for (int i = 0; i < N; i++) {
+        pthread_join(threads[i], NULL);
+        CK_REQUIRE(runners[i].status == MLA_STATUS_OK);
+        ck_same_bits(&p, &runners[i].problem, "alone and by four threads at once");
+    }
+    mla_plan_free(plan);
+}
+
+/* A plan keeps the kernels of the level that was chosen when it was made. */
+static void check_isa(void)
+{
+    ck_config c = sample();
+    mla_problem p, later;
+    ck_make(&c, &p);
+    mla_plan *plan = build(&p, 1);
+    size_t bytes = mla_plan_workspace_bytes(plan);
+    void *workspace = ck_buffer("workspace", bytes);
+    CK_REQUIRE(mla_run(plan, &p, workspace, bytes, NULL) == MLA_STATUS_OK);
+    later = ck_with_new_outputs(&p, CK_DENSE);
+    CK_REQUIRE(mla_set_isa("scalar") == MLA_STATUS_OK);
+    CK_REQUIRE(mla_run(plan, &later, workspace, bytes, NULL) == MLA_STATUS_OK);
+    ck_same_bits(&p, &later, "before and after mla_set_isa()");
+    CK_REQUIRE(mla_set_isa("pentium") == MLA_STATUS_BAD_VALUE);
+    CK_REQUIRE(mla_set_isa(NULL) == MLA_STATUS_OK);
+    mla_plan_free(plan);
+}
+
+const ck_test ck_plan_tests[] = {
+    {.name = "plan/info", .run = check_info, .library = true},
+    {.name = "plan/stale", .run = check_stale, .library = true},
+    {.name = "plan/reuse", .run = check_reuse, .library = true},
+    {.name = "plan/workspace", .run = check_workspace, .library = true},
+    {.name = "plan/one_shot", .run = check_one_shot, .once = true, .library = true},
+    {.name = "plan/shared", .run = check_shared, .once = true, .library = true},
+    {.name = "plan/isa", .run = check_isa, .library = true},
+    {0},
+};

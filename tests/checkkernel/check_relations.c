@@ -356,6 +356,43 @@ static void check_nan_isolation(void)
     }
 }
 
+/* The same with a list: the newest token's list names a row of NaN that no other list names. */
+static void check_nan_in_list(void)
+{
+    for (int i = 0; i < 20; i++) {
+        size_t mark = ck_mark();
+        int64_t n_q = 2 + i % 4, n_entry = 20 + 30 * (i % 5), length = 300;
+        ck_config c = ck_config_plain(1, n_q, i % 2 ? 3 : 20, 64, 40, length);
+        c.segment[0].addressing = MLA_ADDRESS_BATCHED;
+        mla_problem clean;
+        ck_make(&c, &clean);
+        mla_tensor *list = &clean.segment[0].list;
+        *list = ck_tensor("list", MLA_DTYPE_I32, 3, (int64_t[]){1, n_q, n_entry}, CK_DENSE);
+        clean.segment[0].list_address = i % 3 ? MLA_LIST_LOGICAL : MLA_LIST_PHYSICAL;
+        for (int64_t t = 0; t < n_q; t++) {
+            for (int64_t j = 0; j < n_entry; j++) {
+                bool newest = t == n_q - 1 && j == n_entry / 2;
+                ((int32_t *)list->data)[t * n_entry + j] = newest ? 299 : (int32_t)((t * 7 + j * 11) % 299);
+            }
+        }
+        ck_context("%lld tokens, %lld heads, %lld entries", (long long)n_q, (long long)c.n_head, (long long)n_entry);
+        ck_execute(&clean, NULL);
+        ck_compare(&clean, false, CK_WORK);
+        mla_problem dirty = ck_with_new_outputs(&clean, CK_DENSE);
+        plant_nan(&dirty, length - 1, false);
+        ck_execute(&dirty, NULL);
+        for (int64_t h = 0; h < c.n_head; h++) {
+            CK_REQUIRE(isnan(value_at(&dirty.o, 0, n_q - 1, h, 0)) && isnan(value_at(&dirty.lse, 0, n_q - 1, h, 0)));
+        }
+        mla_tensor *const outputs[] = {&clean.o, &clean.lse, &clean.max, &dirty.o, &dirty.lse, &dirty.max};
+        for (int x = 0; x < 6; x++) {
+            outputs[x]->dim[1] = n_q - 1;
+        }
+        ck_same_bits(&clean, &dirty, "rows whose list does not name the NaN");
+        ck_release(mark);
+    }
+}
+
 /* The largest of scores of which one is NaN is NaN: -inf would say that the row is empty, a number that all is well. */
 static void check_nan_max(void)
 {
@@ -382,8 +419,8 @@ static void check_nan_max(void)
 static void check_mask_isolation(void)
 {
     for (int kind = CK_MASK_HOLES; kind <= CK_MASK_BLANK_ROWS; kind++) {
-        for (int i = 0; i < 6; i++) {
-            ck_config c = ck_config_plain(3, 1, 5, 64, 64, 0);
+        for (int i = 0; i < 12; i++) { /* few rows and many, which may be different ways through the library */
+            ck_config c = ck_config_plain(3, 1, i < 6 ? 5 : 20, 64, 64, 0);
             c.segment[0].mask = (ck_mask)kind;
             c.segment[0].mask_dtype = i % 2 ? MLA_DTYPE_BF16 : MLA_DTYPE_F32;
             c.segment[0].addressing = (mla_addressing)(i % 3);
@@ -502,6 +539,39 @@ static void check_list_order(void)
     }
 }
 
+/* Everything at once on random problems: threads, poison, page order, strides, and every sequence by itself. */
+static void check_random(void)
+{
+    double start = ck_clock();
+    for (uint64_t i = 0; i < 10 || ck_clock() - start < ck_seconds; i++) {
+        size_t mark = ck_mark();
+        ck_config c = ck_config_random(ck_hash(ck_seed, 5000 + i), 20000), twin = c;
+        mla_problem first, second;
+        char text[200];
+        ck_describe(&c, text, sizeof text);
+        ck_context("%s", text);
+        c.poison = CK_POISON_ZERO;
+        twin.poison = CK_POISON_NAN;
+        twin.layout_seed++;
+        twin.layout = c.layout == CK_DENSE ? CK_PADDED : CK_DENSE;
+        /* lists of physical rows follow the page order, and bad entries among them may come to name another pool's end */
+        for (int32_t g = 0; g < c.n_segment; g++) {
+            if (c.segment[g].list == CK_PHYSICAL) {
+                twin.layout_seed = c.layout_seed;
+            } else if (twin.segment[g].addressing == MLA_ADDRESS_PAGED) {
+                twin.segment[g].page_size = 1 + (int64_t)(ck_hash(c.seed, 3) % 200);
+            }
+        }
+        ck_make(&c, &first);
+        ck_execute(&first, NULL);
+        ck_make(&twin, &second);
+        ck_execute(&second, &(ck_run){.n_thread = (int32_t)(2 + i % 6)});
+        /* rows that belong to no sequence hold what was there before, in both */
+        ck_same_bits(&first, &second, "the same problem in other memory and by other threads");
+        ck_release(mark);
+    }
+}
+
 const ck_test ck_relation_tests[] = {
     {.name = "relations/threads", .run = check_threads},
     {.name = "relations/alone", .run = check_alone},
@@ -510,11 +580,13 @@ const ck_test ck_relation_tests[] = {
     {.name = "relations/strides", .run = check_strides},
     {.name = "relations/poison", .run = check_poison},
     {.name = "relations/nan_isolation", .run = check_nan_isolation},
+    {.name = "relations/nan_in_list", .run = check_nan_in_list},
     {.name = "relations/nan_max", .run = check_nan_max},
     {.name = "relations/mask_isolation", .run = check_mask_isolation},
     {.name = "relations/segments", .run = check_segments},
     {.name = "relations/no_sink", .run = check_no_sink},
     {.name = "relations/shift", .run = check_shift},
     {.name = "relations/list_order", .run = check_list_order},
+    {.name = "relations/random", .run = check_random},
     {0},
 };

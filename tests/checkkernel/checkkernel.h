@@ -35,11 +35,11 @@ __attribute__((format(printf, 1, 2), noreturn)) void ck_skip(const char *format,
 __attribute__((format(printf, 1, 2))) void ck_context(const char *format, ...);
 
 /* Fails unless the condition holds. */
-#define CK_REQUIRE(condition)                                                     \
-    do {                                                                          \
-        if (!(condition)) {                                                       \
-            ck_fail("%s:%d: not true: %s", __FILE__, __LINE__, #condition);       \
-        }                                                                         \
+#define CK_REQUIRE(condition)                                               \
+    do {                                                                    \
+        if (!(condition)) {                                                 \
+            ck_fail("%s:%d: not true: %s", __FILE__, __LINE__, #condition); \
+        }                                                                   \
     } while (0)
 
 /* ---- the subject ------------------------------------------------------------------------------------------------- */
@@ -53,14 +53,15 @@ typedef struct ck_run {
 typedef struct ck_subject {
     const char *name; /* "cpu/avx2" */
     mla_backend backend;
-    const char *isa;  /* for mla_set_isa(), NULL: none to set */
-    bool broken;      /* our own attention instead of the library */
-    uint32_t bug;     /* one of ck_bug, with broken */
+    const char *isa; /* for mla_set_isa(), NULL: none to set */
+    bool broken;     /* our own attention instead of the library */
+    uint32_t bug;    /* one of ck_bug, with broken */
 } ck_subject;
 
 extern const ck_subject *ck_subject_now;
 extern uint64_t ck_seed;
 extern double ck_seconds; /* for tests that run as long as they are told */
+double ck_clock(void);    /* seconds since some moment */
 
 /* Runs the subject; fails the test when the library refuses. */
 void ck_execute(const mla_problem *problem, const ck_run *run);
@@ -140,7 +141,8 @@ bool ck_inputs_structured(ck_inputs inputs);
 double ck_inputs_scale(ck_inputs inputs);
 /* n columns of one query row / of row `position` of a sequence's `length` keys, n_all columns in all. */
 void ck_query_row(ck_inputs inputs, uint64_t seed, mla_dtype dtype, int64_t n, double *row);
-void ck_key_row(ck_inputs inputs, uint64_t seed, mla_dtype dtype, int64_t position, int64_t length, int64_t n, double *row);
+void ck_key_row(ck_inputs inputs, uint64_t seed, mla_dtype dtype, int64_t position, int64_t length, int64_t n,
+                double *row);
 
 /* ---- problems: make_problem.c -------------------------------------------------------------------------------------- */
 
@@ -167,7 +169,7 @@ typedef struct ck_segment {
     ck_mask mask;
     mla_dtype mask_dtype;
     bool v_apart;
-    float descale;                        /* 0: absent */
+    float descale; /* 0: absent */
 } ck_segment;
 
 /* Everything a test may say about a problem. What it leaves 0 is the plainest choice. */
@@ -175,30 +177,30 @@ typedef struct ck_config {
     uint64_t seed;
     ck_inputs inputs;
     int64_t n_seq;
-    int64_t id[CK_MAX_SEQ];                 /* who sequence s is; data follow the id, not the place. has_id: in use */
+    int64_t id[CK_MAX_SEQ]; /* who sequence s is; data follow the id, not the place. has_id: in use */
     bool has_id;
-    int64_t n_q;                            /* batched q: tokens per sequence; 0: packed q */
-    int64_t n_slots, slots[CK_MAX_SEQ];     /* packed q: tokens of sequence id x; n_slots 0: no q_begin, one token each */
-    int64_t n_used, used[CK_MAX_SEQ];       /* q_length; n_used 0: absent */
-    int64_t lead_tokens, tail_tokens;       /* packed q: rows of q before and behind all sequences */
+    int64_t n_q;                        /* batched q: tokens per sequence; 0: packed q */
+    int64_t n_slots, slots[CK_MAX_SEQ]; /* packed q: tokens of sequence id x; n_slots 0: no q_begin, one token each */
+    int64_t n_used, used[CK_MAX_SEQ];   /* q_length; n_used 0: absent */
+    int64_t lead_tokens, tail_tokens;   /* packed q: rows of q before and behind all sequences */
     mla_dtype q_dtype, o_dtype;
     int64_t n_head, n_kv_head;
-    int64_t d_nope, d_rope;                 /* d_rope > 0: rope apart in q and in every segment */
+    int64_t d_nope, d_rope; /* d_rope > 0: rope apart in q and in every segment */
     int64_t d_v;
     int32_t n_segment;
     ck_segment segment[MLA_MAX_SEGMENT];
-    float scale;                            /* 0: what the inputs ask for */
-    float q_descale;                        /* 0: absent */
+    float scale;     /* 0: what the inputs ask for */
+    float q_descale; /* 0: absent */
     bool qk_descale, pv_descale;
     ck_sink sink;
     bool want_lse, want_max, lse_transposed;
     mla_lse_base lse_base;
     mla_lse_empty lse_empty;
     bool lse_with_sink;
-    ck_layout layout;                       /* of q, k, v, lists, masks and outputs */
-    ck_poison poison;                       /* what unreachable memory holds */
-    bool poison_masked;                     /* also keys that nobody sees because the mask is -inf */
-    uint64_t layout_seed;                   /* page order and other things that must not matter */
+    ck_layout layout;     /* of q, k, v, lists, masks and outputs */
+    ck_poison poison;     /* what unreachable memory holds */
+    bool poison_masked;   /* also keys that nobody sees because the mask is -inf */
+    uint64_t layout_seed; /* page order and other things that must not matter */
 } ck_config;
 
 /* A plain decode problem to start from: bf16, one token, paged by 64, every output wanted. */
@@ -237,12 +239,18 @@ void ck_check_config(const ck_config *config);
 typedef struct ck_test {
     const char *name; /* "attention/pages" */
     void (*run)(void);
-    bool once;    /* not repeated for every ISA level */
-    bool library; /* about the library itself, its plans or kernels: our own attention cannot stand in for it */
+    bool once;       /* not repeated for every ISA level */
+    const char *isa; /* only for this level; NULL: for all */
+    bool library;    /* about the library itself, its plans or kernels: our own attention cannot stand in for it */
 } ck_test;
 
-extern const ck_test ck_attention_tests[], ck_relation_tests[], ck_case_tests[], ck_plan_tests[], ck_alloc_tests[],
-    ck_kernel_tests[];
+extern const ck_test ck_attention_tests[], ck_relation_tests[], ck_case_tests[], ck_plan_tests[], ck_alloc_tests[];
+
+/* One test per kernel that the library lists; NULL behind the last. */
+const ck_test *ck_kernel_test_at(size_t index);
+
+/* The test that runs. */
+extern const ck_test *ck_test_now;
 
 /* All tests, in order; NULL behind the last. */
 const ck_test *ck_test_at(size_t index);

@@ -76,15 +76,14 @@ static int64_t output_offset(const int64_t *stride, const place *at)
     return at->s * stride[0] + at->token * stride[1] + at->h * stride[2];
 }
 
-
 /* One output element. column -1: not part of a row of o. */
 static void judge_element(const mla_tensor *t, const char *name, int64_t offset, double exact, double bound,
                           const place *at, int64_t column)
 {
     char where[96];
     if (column >= 0) {
-        snprintf(where, sizeof where, "%s[seq %lld][token %lld][head %lld][%lld]", name, (long long)at->s, (long long)at->i,
-                 (long long)at->h, (long long)column);
+        snprintf(where, sizeof where, "%s[seq %lld][token %lld][head %lld][%lld]", name, (long long)at->s,
+                 (long long)at->i, (long long)at->h, (long long)column);
     } else {
         snprintf(where, sizeof where, "%s[seq %lld][token %lld][head %lld]", name, (long long)at->s, (long long)at->i,
                  (long long)at->h);
@@ -109,7 +108,8 @@ static void judge_element(const mla_tensor *t, const char *name, int64_t offset,
         double rounded = mla_ref_decode(t->dtype, mla_ref_encode(t->dtype, exact));
         double slack = bound + fabs(rounded - exact); /* what the exact value itself loses by rounding */
         double ratio = slack > 0 ? fabs(got - exact) / slack : 0;
-        if (t->dtype == MLA_DTYPE_F32 && ratio > ck_worst_ratio) { /* of 16-bit outputs it would show the rounding only */
+        if (t->dtype == MLA_DTYPE_F32 &&
+            ratio > ck_worst_ratio) { /* of 16-bit outputs it would show the rounding only */
             ck_worst_ratio = ratio;
         }
     }
@@ -138,7 +138,7 @@ static void judge_empty(const judge *j, const place *at, const mla_ref_row_resul
 
 /* What the error of a row is made of, over keys and sink. */
 typedef struct weights {
-    double overall;  /* W is E + overall */
+    double overall;       /* W is E + overall */
     double slope, offset; /* E = slope * magnitude + offset */
     double largest_w, w_star, p_star;
     double sink_w, sink_p;
@@ -207,7 +207,8 @@ static void judge_row(judge *j, const place *at)
     double n = (double)row.n_visible;
     double gathered = chain(j, n + 64);
     double pv = mla_tensor_present(&p->pv_descale)
-                    ? mla_ref_load(p->pv_descale.data, MLA_DTYPE_F32, at->h * p->pv_descale.stride[0]) : 1;
+                    ? mla_ref_load(p->pv_descale.data, MLA_DTYPE_F32, at->h * p->pv_descale.stride[0])
+                    : 1;
     for (int64_t c = 0; c < shape->d_v; c++) {
         j->absolute[c] = 0;
         j->spread[c] = w.sink_p * expm1(fmin(w.sink_w + w.w_star, 300)) * fabs(j->o[c]);
@@ -271,8 +272,8 @@ static void glance(const judge *j, const place *at)
     if (mla_tensor_present(&p->lse)) {
         double got = mla_ref_load(p->lse.data, MLA_DTYPE_F32, output_offset(j->shape.lse_stride, at));
         if (isnan(got)) {
-            ck_fail("lse[seq %lld][token %lld][head %lld] is NaN or was not written", (long long)at->s, (long long)at->i,
-                    (long long)at->h);
+            ck_fail("lse[seq %lld][token %lld][head %lld] is NaN or was not written", (long long)at->s,
+                    (long long)at->i, (long long)at->h);
         }
     }
 }

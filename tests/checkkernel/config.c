@@ -46,7 +46,8 @@ static mla_dtype random_dtype(ck_random *r)
 /* A length: often at the edge of a block, a page or a split. */
 static int64_t random_length(ck_random *r, int64_t most)
 {
-    static const int64_t edges[] = {0, 1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 95, 96, 97, 127, 128, 129, 191, 192, 193, 256};
+    static const int64_t edges[] = {0,  1,  2,  15,  16,  17,  31,  33,  63,  64, 65,
+                                    95, 96, 97, 127, 128, 129, 191, 192, 193, 256};
     int64_t length = ck_chance(r, 0.5) ? edges[ck_below(r, 21)] : ck_between(r, 0, most);
     return length < most ? length : most;
 }
@@ -153,7 +154,8 @@ void ck_describe(const ck_config *c, char *text, size_t capacity)
 {
     static const char *const addressing[] = {"paged", "batched", "packed"};
     static const char *const lists[] = {"", " logical list", " physical list"};
-    static const char *const masks[] = {"", " random mask", " mask with holes", " mask with blank rows", " shared mask"};
+    static const char *const masks[] = {"", " random mask", " mask with holes", " mask with blank rows",
+                                        " shared mask"};
     static const char *const rules[] = {"all", "causal", "window", "compressed"};
     int n = snprintf(text, capacity, "%s n_seq %lld n_q %lld%s heads %lld/%lld d %lld+%lld/%lld q %s o %s",
                      ck_inputs_name(c->inputs), (long long)c->n_seq, (long long)c->n_q, c->n_q ? "" : " (packed)",
@@ -162,8 +164,8 @@ void ck_describe(const ck_config *c, char *text, size_t capacity)
     for (int32_t g = 0; g < c->n_segment && n > 0 && (size_t)n < capacity; g++) {
         const ck_segment *s = &c->segment[g];
         n += snprintf(text + n, capacity - (size_t)n, "; %s %s page %lld len %lld.. %s%s%s%s", mla_dtype_name(s->dtype),
-                      addressing[s->addressing], (long long)s->page_size, (long long)s->length[0], rules[s->visible.rule],
-                      lists[s->list], masks[s->mask], s->v_apart ? " v apart" : "");
+                      addressing[s->addressing], (long long)s->page_size, (long long)s->length[0],
+                      rules[s->visible.rule], lists[s->list], masks[s->mask], s->v_apart ? " v apart" : "");
     }
 }
 
@@ -190,8 +192,8 @@ void ck_check_config(const ck_config *config)
             for (int64_t h = 0; h < config->n_head; h++) {
                 for (int64_t c = 0; c < config->d_v; c++) {
                     if (!ck_is_untouched(problem.o.data, problem.o.dtype, ck_offset(&problem.o, t, h, c, 0))) {
-                        ck_fail("o[%lld][%lld][%lld] belongs to no sequence and was written", (long long)t, (long long)h,
-                                (long long)c);
+                        ck_fail("o[%lld][%lld][%lld] belongs to no sequence and was written", (long long)t,
+                                (long long)h, (long long)c);
                     }
                 }
             }

@@ -60,10 +60,18 @@ double ck_normal(ck_random *r)
 const char *ck_inputs_name(ck_inputs inputs)
 {
     static const char *const names[CK_INPUTS_COUNT] = {
-        [CK_NORMAL] = "normal",           [CK_UNIFORM] = "uniform",           [CK_WIDE] = "wide",
-        [CK_TINY] = "tiny",               [CK_LARGE_Q] = "large_q",           [CK_HUGE_LOGITS] = "huge_logits",
-        [CK_ONE_DOMINANT] = "one_dominant", [CK_ALL_EQUAL] = "all_equal",     [CK_POWERS] = "powers",
-        [CK_CANCELLING] = "cancelling",   [CK_DENORMAL] = "denormal",         [CK_RISING] = "rising",
+        [CK_NORMAL] = "normal",
+        [CK_UNIFORM] = "uniform",
+        [CK_WIDE] = "wide",
+        [CK_TINY] = "tiny",
+        [CK_LARGE_Q] = "large_q",
+        [CK_HUGE_LOGITS] = "huge_logits",
+        [CK_ONE_DOMINANT] = "one_dominant",
+        [CK_ALL_EQUAL] = "all_equal",
+        [CK_POWERS] = "powers",
+        [CK_CANCELLING] = "cancelling",
+        [CK_DENORMAL] = "denormal",
+        [CK_RISING] = "rising",
     };
     return names[inputs];
 }
@@ -91,8 +99,7 @@ static double draw(ck_inputs inputs, ck_random *r, mla_dtype dtype)
     case CK_WIDE: return ldexp(ck_uniform(r) + 1, (int)ck_between(r, -12, 3)) * (ck_chance(r, 0.5) ? 1 : -1);
     case CK_TINY: return 1e-6 * ck_normal(r);
     case CK_POWERS: return ldexp(1, (int)ck_between(r, -3, 2)) * (ck_chance(r, 0.5) ? 1 : -1);
-    case CK_DENORMAL:
-        return smallest_subnormal(dtype) * (double)ck_between(r, -100, 100);
+    case CK_DENORMAL: return smallest_subnormal(dtype) * (double)ck_between(r, -100, 100);
     default: return ck_normal(r);
     }
 }
@@ -112,14 +119,13 @@ void ck_query_row(ck_inputs inputs, uint64_t seed, mla_dtype dtype, int64_t n, d
     }
 }
 
-void ck_key_row(ck_inputs inputs, uint64_t seed, mla_dtype dtype, int64_t position, int64_t length, int64_t n, double *row)
+void ck_key_row(ck_inputs inputs, uint64_t seed, mla_dtype dtype, int64_t position, int64_t length, int64_t n,
+                double *row)
 {
     ck_random r = {inputs == CK_ALL_EQUAL ? seed : ck_hash(seed, (uint64_t)position)};
     for (int64_t d = 0; d < n; d++) {
         switch (inputs) {
-        case CK_ONE_DOMINANT:
-            row[d] = position == length * 2 / 3 ? 2 + ck_uniform(&r) : 0.1 * ck_normal(&r);
-            break;
+        case CK_ONE_DOMINANT: row[d] = position == length * 2 / 3 ? 2 + ck_uniform(&r) : 0.1 * ck_normal(&r); break;
         case CK_CANCELLING: /* neighbours cancel up to a part in 2^7 */
             row[d] = (d % 2 ? -1 : 1) * (16 + (double)(position % 7) + 0.125 * (double)ck_between(&r, 0, 1));
             break;

@@ -127,7 +127,8 @@ static void make_queries(const ck_config *c, mla_problem *p)
         set_index(&p->q_begin, c->n_seq, 0, 0, at);
     }
     int64_t lead[2] = {c->n_seq, c->n_q};
-    int64_t *dim = batched ? (int64_t[]){lead[0], lead[1], c->n_head, c->d_nope} : (int64_t[]){n_token, c->n_head, c->d_nope};
+    int64_t *dim =
+        batched ? (int64_t[]){lead[0], lead[1], c->n_head, c->d_nope} : (int64_t[]){n_token, c->n_head, c->d_nope};
     int32_t ndim = batched ? 4 : 3;
     p->q = ck_tensor("q", c->q_dtype, ndim, dim, c->layout);
     poison_tensor(&p->q, c->poison, 0, 0);
@@ -293,7 +294,8 @@ static pool_map make_pool(const ck_config *c, const ck_segment *g)
     return pool;
 }
 
-static mla_tensor pool_tensor(const char *name, const ck_config *c, const ck_segment *g, const pool_map *pool, int64_t n_column)
+static mla_tensor pool_tensor(const char *name, const ck_config *c, const ck_segment *g, const pool_map *pool,
+                              int64_t n_column)
 {
     mla_tensor t;
     if (g->addressing == MLA_ADDRESS_PACKED) {
@@ -342,7 +344,8 @@ static void make_addressing(const ck_config *c, const ck_segment *g, const pool_
 }
 
 /* One list entry for place j. Four in five are good; the rest come from the zoo of bad indices. */
-static int64_t draw_entry(const ck_segment *g, const pool_map *pool, int64_t s, int64_t length, int64_t previous, ck_random *r)
+static int64_t draw_entry(const ck_segment *g, const pool_map *pool, int64_t s, int64_t length, int64_t previous,
+                          ck_random *r)
 {
     bool physical = g->list == CK_PHYSICAL;
     int64_t end = physical ? pool->n_page * pool->page_size : length;
@@ -360,7 +363,8 @@ static int64_t draw_entry(const ck_segment *g, const pool_map *pool, int64_t s, 
     return zoo[ck_below(r, negative ? 8 : 4 + 2 * (length > 0))];
 }
 
-static void make_list(const ck_config *c, const ck_segment *g, const pool_map *pool, int64_t n_token, mla_segment *segment)
+static void make_list(const ck_config *c, const ck_segment *g, const pool_map *pool, int64_t n_token,
+                      mla_segment *segment)
 {
     if (g->list == CK_NO_LIST) {
         return;
@@ -416,8 +420,9 @@ static void make_mask(const ck_config *c, int32_t g, const pool_map *pool, mla_p
         ck_fail("the library refuses: %s", mla_last_error());
     }
     bool shared = config->mask == CK_MASK_SHARED;
-    int64_t width = config->list == CK_PHYSICAL ? config->n_entry
-                    : config->addressing == MLA_ADDRESS_BATCHED ? pool->page_size : longest(c, config);
+    int64_t width = config->list == CK_PHYSICAL                 ? config->n_entry
+                    : config->addressing == MLA_ADDRESS_BATCHED ? pool->page_size
+                                                                : longest(c, config);
     mla_tensor mask;
     if (shape.batched) {
         int64_t dim[3] = {shared ? 1 : shape.n_seq, shared ? 1 : shape.n_q, width};
@@ -503,7 +508,8 @@ static void fill_pool(const ck_config *c, int32_t g, const pool_map *pool, const
                 ck_key_row(c->inputs, seed, config->dtype, position, length, d_k, row);
                 store_row(&segment->k, pool_offset(&segment->k, page, slot, h), c->d_nope, row);
                 if (c->d_rope > 0) {
-                    store_row(&segment->k_rope, pool_offset(&segment->k_rope, page, slot, h), c->d_rope, row + c->d_nope);
+                    store_row(&segment->k_rope, pool_offset(&segment->k_rope, page, slot, h), c->d_rope,
+                              row + c->d_nope);
                 }
                 if (config->v_apart) {
                     seed = seed_of(c, TAG_V, id_of(c, s), h * 2 + g);

@@ -6,8 +6,8 @@ install(DIRECTORY include/mla DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATC
 install(TARGETS mla_shared mla_static EXPORT mla-targets)
 if(TARGET mla_cli)
     install(TARGETS mla_cli)
-    install(FILES cli/mla.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 OPTIONAL)
-    install(FILES tests/data/deepseek_decode.safetensors DESTINATION ${CMAKE_INSTALL_DATADIR}/mla OPTIONAL) # mla demo
+    install(FILES cli/mla.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+    install(FILES tests/data/deepseek_decode.safetensors DESTINATION ${CMAKE_INSTALL_DATADIR}/mla) # mla demo
 endif()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/mla)

@@ -25,10 +25,14 @@ test: ## everything CI runs
 	$(MAKE) python build/tools/bin/clang-format CMAKE_FLAGS="$(CMAKE_FLAGS) -DMLA_BUILD_TESTS=ON"
 	tests/run_all build --python build/venv/bin/python --python-path build/python
 
-bench: all ## production shapes; BENCH_FLAGS="--json ..." for more
+bench: ## production shapes; BENCH_FLAGS="--json ..." for more
+	scripts/bootstrap.sh build
+	$(MAKE) all
 	build/mla bench $(BENCH_FLAGS)
 
-python: all build/venv/ready ## wheel in build/wheel/, importable tree in build/python/
+python: ## wheel in build/wheel/, importable tree in build/python/
+	scripts/bootstrap.sh python
+	$(MAKE) all build/venv/ready
 	build/venv/bin/python python/make_tree.py --library build/libmla.so --wheel build/wheel --tree build/python
 
 asan: ## C tests and kernel checks under the address and undefined behaviour sanitizers

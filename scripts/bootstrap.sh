@@ -1,12 +1,14 @@
 #!/bin/sh
-# bootstrap.sh build|test - installs the tools that are missing, by apt-get; does nothing when all are there. Without
-# apt-get, or without the right to use it, it says what is missing and fails.
+# bootstrap.sh build|python|test - installs the tools that are missing, by apt-get; does nothing when all are there. Each
+# word includes the ones before it. Without apt-get, or the right to use it, it says what is missing and fails.
 set -eu
 
 case ${1-} in
-build | test) wanted=$1 ;;
+build) level=1 ;;
+python) level=2 ;;
+test) level=3 ;;
 *)
-    echo "usage: scripts/bootstrap.sh build|test" >&2
+    echo "usage: scripts/bootstrap.sh build|python|test" >&2
     exit 2
     ;;
 esac
@@ -41,13 +43,15 @@ need ninja-build "runs the compiler for CMake" have ninja
 need pkg-config "finds libraries" have pkg-config
 need libcjson-dev "JSON for the mla command" pkg-config --exists libcjson
 
-if [ "$wanted" = test ]; then
-    need g++ "tests that the headers also suit C++" have c++
-    need binutils "nm, readelf and objdump: tests of symbols and instructions" have objdump
-    need libcmocka-dev "the C tests' framework" pkg-config --exists cmocka
-    need python3 "adds up the test counts, runs the Python tests" have python3
-    need python3-venv "keeps the Python tests' packages in build/venv" has_venv
+if [ "$level" -ge 2 ]; then
+    need python3 "builds and runs the Python packages and the tests" have python3
+    need python3-venv "keeps Python packages that are needed here in build/" has_venv
     need python3-dev "compiles the Python binding" has_python_h
+    need binutils "readelf, nm and objdump: the wheel's library name, tests of symbols and instructions" have objdump
+fi
+if [ "$level" -ge 3 ]; then
+    need g++ "tests that the headers also suit C++" have c++
+    need libcmocka-dev "the C tests' framework" pkg-config --exists cmocka
     need git "lists the files whose format is checked" have git
 fi
 

@@ -183,6 +183,9 @@ static int by_cost(const void *a, const void *b)
 
 mla_status mla_plan_fill(const mla_problem *problem, const mla_shape *shape, mla_plan *plan)
 {
+    if (shape->n_token == 0) {
+        return MLA_STATUS_OK; /* nothing to do, for however many sequences */
+    }
     int64_t max_rows = plan->geometry.max_rows;
     int64_t limit = INT64_MAX;
     plan_count count = walk_tasks(problem, shape, plan, max_rows, limit, NULL, NULL);
@@ -243,6 +246,9 @@ uint64_t mla_plan_fingerprint(const mla_problem *problem, const mla_shape *shape
     uint64_t hash = 0x6d6c61u;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         hash = mix(hash, (uint64_t)sizes[i]);
+    }
+    if (shape->n_token == 0) {
+        return hash; /* without queries index tensors need no memory behind them */
     }
     hash = mix_index(hash, &problem->q_begin);
     hash = mix_index(hash, &problem->q_length);

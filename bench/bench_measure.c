@@ -1,8 +1,6 @@
 /*
  * bench_measure.c - paired samples; see bench.h.
  */
-#define _GNU_SOURCE
-
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,6 @@
 /*
  * bench_pool.c - see bench_pool.h.
  */
-#define _GNU_SOURCE
-
 #include "bench_pool.h"
 
 #include <pthread.h>

@@ -1,8 +1,6 @@
 /*
  * bench_report.c - the table and the JSON file; see bench.h.
  */
-#define _GNU_SOURCE
-
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,8 +1,6 @@
 /*
  * ceiling.c - see ceiling.h.
  */
-#define _GNU_SOURCE
-
 #include "ceiling.h"
 
 #include <string.h>

@@ -1,8 +1,6 @@
 /*
  * rival.c - see rival.h.
  */
-#define _GNU_SOURCE
-
 #include "rival.h"
 
 #include <dlfcn.h>
@@ -74,6 +72,7 @@ static bool open_openblas(rival *r, const char *isa, char *why, size_t why_size)
 {
     static const char *const names[] = {"libopenblas.so.0", "libopenblas.so"};
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
+    unsetenv("OPENBLAS_L2_SIZE"); /* it knows better than a setting left over from elsewhere */
     if (isa == NULL) {
         unsetenv("OPENBLAS_CORETYPE");
     } else {

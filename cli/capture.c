@@ -45,7 +45,7 @@ static bool load_tensor(const capture *c, const char *name, uint32_t dtypes, int
 
 static bool same_dims(const char *name, const mla_tensor *t, const int64_t *dim, char *error, size_t error_size)
 {
-    for (int32_t i = 0; i < t->ndim; i++) {
+    for (int32_t i = 0; i < t->ndim; i++) { /* none when it is absent */
         if (t->dim[i] != dim[i]) {
             snprintf(error, error_size, "%s.dim[%d] = %" PRId64 " must be %" PRId64 ", to fit q and head_dim_v", name,
                      (int)i, t->dim[i], dim[i]);

@@ -1,8 +1,6 @@
 /*
  * cli_support.c - messages, option parsing and the other small things of cli.h.
  */
-#define _GNU_SOURCE
-
 #include "cli.h"
 
 #include <errno.h>

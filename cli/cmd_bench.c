@@ -1,8 +1,6 @@
 /*
  * cmd_bench.c - mla bench: speed beside the machine's limits and beside rivals.
  */
-#define _GNU_SOURCE
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,11 +136,9 @@ static char *join_command(int argc, char **argv)
         length += strlen(argv[i]) + 1;
     }
     char *text = cli_alloc(length, 1);
-    if (text != NULL) {
-        strcpy(text, "mla");
-        for (int i = 0; i < argc; i++) {
-            strcat(strcat(text, " "), argv[i]);
-        }
+    size_t used = text != NULL ? (size_t)snprintf(text, length, "mla") : 0;
+    for (int i = 0; text != NULL && i < argc; i++) {
+        used += (size_t)snprintf(text + used, length - used, " %s", argv[i]);
     }
     return text;
 }
@@ -247,7 +243,7 @@ static int run(int argc, char **argv)
             threads[n_count++] = (int32_t)wanted[i];
         }
     }
-    bench_result *result = cli_alloc((size_t)(bench_grid_size * n_count), sizeof *result);
+    bench_result *result = cli_alloc((size_t)bench_grid_size * (size_t)n_count, sizeof *result);
     code = result != NULL ? CLI_OK : cli_fail("not enough memory");
     code = code == CLI_OK && !cli_apply_isa(isa) ? CLI_USAGE : code;
     if (code == CLI_OK) {
@@ -268,7 +264,7 @@ static int run(int argc, char **argv)
             code = cli_fail("%s: %s", json, error);
         }
     }
-    for (int32_t i = 0; i < n_result && code == CLI_OK; i++) {
+    for (int32_t i = 0; code == CLI_OK && i < n_result; i++) {
         code = result[i].correct ? CLI_OK : CLI_FAILED;
     }
     for (int32_t i = 0; i < BENCH_MAX_RIVAL; i++) {

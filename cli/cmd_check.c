@@ -1,8 +1,6 @@
 /*
  * cmd_check.c - mla check: random problems against the oracle.
  */
-#define _GNU_SOURCE
-
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,6 @@
 /*
  * cmd_demo.c - mla demo: a real call and a DeepSeek-V3-shaped batch, verified, with their speed.
  */
-#define _GNU_SOURCE
-
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>

@@ -1,8 +1,6 @@
 /*
  * cmd_info.c - mla info: what this machine and this build can do.
  */
-#define _GNU_SOURCE
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,6 @@
 /*
  * cmd_run.c - mla run: replays a captured attention call.
  */
-#define _GNU_SOURCE
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

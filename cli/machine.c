@@ -1,8 +1,6 @@
 /*
  * machine.c - see machine.h.
  */
-#define _GNU_SOURCE
-
 #include "machine.h"
 
 #include <ctype.h>

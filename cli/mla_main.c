@@ -1,8 +1,6 @@
 /*
  * mla_main.c - the `mla` command: finds the subcommand and hands over.
  */
-#define _GNU_SOURCE
-
 #include <stdio.h>
 #include <string.h>
 

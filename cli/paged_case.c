@@ -1,8 +1,6 @@
 /*
  * paged_case.c - see paged_case.h.
  */
-#define _GNU_SOURCE
-
 #include "paged_case.h"
 
 #include <stdlib.h>

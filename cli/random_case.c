@@ -5,8 +5,6 @@
  * rows), page table entries past a request's last page are garbage, and outputs start as NaN. One stray read and the
  * result is no number any more.
  */
-#define _GNU_SOURCE
-
 #include "random_case.h"
 
 #include <inttypes.h>
@@ -369,7 +367,7 @@ static void draw_segment(draw *d, int32_t g)
         (double)(d->n_token + 1) * (double)(d->n_kv_head * d->group) * (double)(d->d_nope + d->d_rope + d->d_v);
     int64_t limit = (int64_t)(WORK_LIMIT / per_key / (double)d->c->problem.n_segment);
     limit = limit < 70 ? 70 : limit > 700 ? 700 : limit;
-    int64_t page_size = PICK(d, 1, 2, 16, 61, 64, 64, 64, 69, 128, 576), length[8];
+    int64_t page_size = PICK(d, 1, 2, 16, 61, 64, 64, 64, 69, 128, 576), length[8] = {0};
     say(d, "; %s keys [", mla_dtype_name(d->k_dtype));
     for (int64_t i = 0; i < d->n_seq; i++) {
         length[i] = draw_length(d, page_size, limit);

@@ -1,8 +1,6 @@
 /*
  * replay.c - see replay.h.
  */
-#define _GNU_SOURCE
-
 #include "replay.h"
 
 #include <inttypes.h>

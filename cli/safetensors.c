@@ -1,8 +1,6 @@
 /*
  * safetensors.c - see safetensors.h.
  */
-#define _GNU_SOURCE
-
 #include "safetensors.h"
 
 #include <errno.h>
@@ -470,21 +468,18 @@ bool safetensors_write(const char *path, const safetensors_output *tensor, size_
                           tensor[i].name);
         }
     }
-    size_t path_length = strlen(path);
-    char *partial = cli_alloc(path_length + 8, 1);
+    size_t partial_size = strlen(path) + sizeof ".part";
+    char *partial = cli_alloc(partial_size, 1);
     char *header = build_header(tensor, n_tensor, metadata, n_metadata);
     if (partial == NULL || header == NULL) {
         free(partial);
         free(header);
         return refuse(error, error_size, "not enough memory");
     }
-    memcpy(partial, path, path_length);
     /* Renaming over a device or a symbolic link would replace it: those are written in place. */
     struct stat status;
     bool in_place = lstat(path, &status) == 0 && !S_ISREG(status.st_mode);
-    if (!in_place) {
-        memcpy(partial + path_length, ".part", 6);
-    }
+    snprintf(partial, partial_size, "%s%s", path, in_place ? "" : ".part");
 
     uint64_t header_bytes = strlen(header);
     unsigned char prefix[8];

@@ -1,8 +1,6 @@
 /*
  * stopwatch.c - see stopwatch.h.
  */
-#define _GNU_SOURCE
-
 #include "stopwatch.h"
 
 #include <stdlib.h>

@@ -1,8 +1,6 @@
 /*
  * terminal.c - see terminal.h.
  */
-#define _GNU_SOURCE
-
 #include "terminal.h"
 
 #include <inttypes.h>

@@ -21,8 +21,8 @@ typedef struct mla_ref_key {
     int64_t position; /* what the mask is indexed by: position in the sequence; PHYSICAL list: place in the list */
 } mla_ref_key;
 
-/* How many keys token i of sequence s could see in segment g: those of the visible range, or the list's entries up to its
- * end. Whether it sees candidate j of them, 0 <= j < count, is for mla_ref_key_find() to say. */
+/* How many keys token i of sequence s could see in segment g: those of the visible range, or the list's entries up to
+ * its end. Whether it sees candidate j of them, 0 <= j < count, is for mla_ref_key_find() to say. */
 int64_t mla_ref_candidates(const mla_problem *problem, const mla_shape *shape, int32_t g, int64_t s, int64_t i);
 
 /* Finds candidate j; false when it names no visible key. Looks at index tensors and the mask only. */

@@ -92,7 +92,7 @@ static float factor(const mla_tensor *t, int64_t i)
     return mla_tensor_present(t) ? load(t, i * t->stride[0]) : 1.0f;
 }
 
-/* ---- which keys ---------------------------------------------------------------------------------------------------- */
+/* ---- which keys -------------------------------------------------------------------------------------------------- */
 
 static int64_t per_token(const broken *b, const mla_tensor *t, int64_t s, int64_t token)
 {
@@ -221,7 +221,7 @@ static bool find_key(const broken *b, int32_t g, int64_t s, int64_t token, int64
     return true;
 }
 
-/* ---- one tile -------------------------------------------------------------------------------------------------------- */
+/* ---- one tile ---------------------------------------------------------------------------------------------------- */
 
 static float dot(const float *a, const float *b, int64_t n)
 {
@@ -333,7 +333,7 @@ static void merge(const broken *b, state *to, const state *part)
     to->m = m;
 }
 
-/* ---- one row --------------------------------------------------------------------------------------------------------- */
+/* ---- one row ----------------------------------------------------------------------------------------------------- */
 
 static void clear(const broken *b, state *s)
 {
@@ -473,11 +473,9 @@ static void run_row(broken *b, int64_t s, int64_t token, int64_t h)
     }
     state total = {.o = b->total}, part = {.o = b->part};
     clear(b, &total);
-    int64_t n_used_segment = 0;
     for (int32_t g = 0; g < b->shape.n_segment; g++) {
         int64_t begin, end;
         candidates(b, g, s, token, &begin, &end);
-        n_used_segment += begin < end;
         for (int64_t at = begin; at < end;) {
             int64_t stop = (at / b->split + 1) * b->split;
             stop = stop < end ? stop : end;

@@ -133,7 +133,7 @@ const char *ck_explain_address(const void *address)
     return text;
 }
 
-/* ---- tensors in buffers ------------------------------------------------------------------------------------------- */
+/* ---- tensors in buffers ------------------------------------------------------------------------------------------ */
 
 mla_tensor ck_tensor(const char *name, mla_dtype dtype, int32_t ndim, const int64_t *dim, ck_layout layout)
 {

@@ -13,8 +13,8 @@ typedef struct case_shape {
     mla_dtype dtype;  /* 0: bf16, of q, cache and o */
 } case_shape;
 
-/* A paged call with q = 0, every column of token t equal to t, pages 0, 1, 2, ... in order, a table just wide enough whose
- * unused entries are -1, and NaN in all slots behind a sequence's end. length [b] */
+/* A paged call with q = 0, every column of token t equal to t, pages 0, 1, 2, ... in order, a table just wide enough
+ * whose unused entries are -1, and NaN in all slots behind a sequence's end. length [b] */
 mla_problem case_dense(const case_shape *shape, const int32_t *length);
 
 void case_run(const mla_problem *p);

@@ -1,8 +1,8 @@
 /*
  * check_alloc.c - what the library does when memory runs out, and that a run needs none.
  *
- * malloc() and its kin are replaced here for the whole program, on top of the C library's own, so that the n-th call can
- * be made to fail.
+ * malloc() and its kin are replaced here for the whole program, on top of the C library's own, so that the n-th call
+ * can be made to fail.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -115,7 +115,7 @@ static ck_config sample(int i)
     return c;
 }
 
-/* Every allocation of building a plan fails once: the status says so, nothing leaks or faults, and a second try works. */
+/* Every allocation of building a plan fails once: the status says so, nothing faults, and the next try works. */
 static void check_plan_build(void)
 {
     require_replaced();

@@ -435,7 +435,7 @@ static void check_many_rows(void)
 
 /*
  * The promise of fp32 arithmetic: on well-scaled data an fp32 output is within 2e-6 of the exact one, in the norm of a
- * row. Bounds that hold for every element are wider, because they must allow for the worst; this one is about the usual.
+ * row. Bounds that hold for every element are wider, because they must allow for the worst; this is about the usual.
  */
 static void check_accuracy(void)
 {

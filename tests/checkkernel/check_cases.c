@@ -4,8 +4,8 @@
  * check_cases_values.c has the rest: lse (C), masks (D), range and precision (H), determinism (I), lists and sinks (J),
  * check_cases_large.c offsets and sizes (B).
  *
- * Two tricks make expected values exact, without an oracle. Z: with q = 0 all probabilities are equal, so that o is the mean of
- * the visible values and lse is ln(number of visible keys). V=t: all columns of token t hold t.
+ * Two tricks make expected values exact, without an oracle. Z: with q = 0 all probabilities are equal, so that o is the
+ * mean of the visible values and lse is ln(number of visible keys). V=t: all columns of token t hold t.
  *
  * Rows of the table that a dense problem cannot express, and where they belong:
  *   A3, D4's scheduler tensors     metadata tensors exist in the flash_mla door only
@@ -23,7 +23,7 @@
 
 #include "ref/number.h"
 
-/* ---- the tools of all cases ------------------------------------------------------------------------------------------ */
+/* ---- the tools of all cases -------------------------------------------------------------------------------------- */
 
 mla_tensor case_i32(const char *name, int64_t n, const int32_t *value)
 {
@@ -129,7 +129,7 @@ void case_expect_refused(const mla_problem *p, mla_status expected)
     }
 }
 
-/* ---- A: lengths, paging, padding --------------------------------------------------------------------------------------- */
+/* ---- A: lengths, paging, padding --------------------------------------------------------------------------------- */
 
 static void case_a1(void)
 {
@@ -275,7 +275,7 @@ static void case_a14(void)
     case_expect_mean(&p, 0, 0, 0, 5);
 }
 
-/* ---- E: heads and dimensions ------------------------------------------------------------------------------------------------- */
+/* ---- E: heads and dimensions ------------------------------------------------------------------------------------- */
 
 static void case_e1(void)
 {
@@ -345,7 +345,7 @@ static void case_e10(void)
     }
 }
 
-/* ---- F: strides, views, wrong tensors --------------------------------------------------------------------------------------- */
+/* ---- F: strides, views, wrong tensors ---------------------------------------------------------------------------- */
 
 /* q is every second head of a larger tensor, the cache one layer of a pool of three. */
 static void case_f1(void)
@@ -446,7 +446,7 @@ static void case_f7(void)
     ck_same_bits(&apart, &views, "rope in a tensor of its own and rope first in the row");
 }
 
-/* ---- G: formats ---------------------------------------------------------------------------------------------------------------- */
+/* ---- G: formats -------------------------------------------------------------------------------------------------- */
 
 static void case_g7(void)
 {

@@ -1,8 +1,8 @@
 /*
  * check_cases_large.c - fault reports about offsets and sizes (B). See check_cases.c.
  *
- * Pools of many gigabytes are address space only: memory is used where a row is written. A machine that does not give the
- * address space skips the test by name.
+ * Pools of many gigabytes are address space only: memory is used where a row is written. A machine that does not give
+ * the address space skips the test by name.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -11,8 +11,8 @@
 #include "cases.h"
 #include "ref/number.h"
 
-/* One request whose only page lies far out in a huge pool. Every value is 1, so o is 1 wherever the right page was read;
- * any other page is zeros. */
+/* One request whose only page lies far out in a huge pool. Every value is 1, so o is 1 wherever the right page was
+ * read; any other page is zeros. */
 static void far_page(int64_t n_page, int64_t page_size, int64_t d_k, int64_t d_v, int64_t h_q, mla_dtype dtype,
                      int32_t page)
 {
@@ -123,8 +123,8 @@ static void case_b7_unpaged(void)
     ck_release(mark);
 }
 
-/* More than 2^31 elements of q and of o: the last tokens of 131,073, 16 heads, rows 1024 elements apart. Only they are in
- * use, so that the rest costs no memory. */
+/* More than 2^31 elements of q and of o: the last tokens of 131,073, 16 heads, rows 1024 elements apart. Only they are
+ * in use, so that the rest costs no memory. */
 static void case_b10(void)
 {
     int64_t n_token = 131073, h = 16, gap = 1024, d = 64, used = 40, first = n_token - used;
@@ -221,7 +221,7 @@ static void case_b13(void)
     }
 }
 
-/* No score matrix: what a plan needs for 128 heads, 128 tokens and 140,000 keys is far from 128 * 128 * 140,000 scores. */
+/* No score matrix: for 128 heads, 128 tokens and 140,000 keys a plan needs far less than 128 * 128 * 140,000 scores. */
 static void case_b14(void)
 {
     mla_problem p;

@@ -1,6 +1,6 @@
 /*
- * check_cases_values.c - fault reports about numbers: lse (C), masks (D), range and precision (H), determinism (I), lists and
- * sinks (J), the CPU (K). See check_cases.c.
+ * check_cases_values.c - fault reports about numbers: lse (C), masks (D), range and precision (H), determinism (I),
+ * lists and sinks (J), the CPU (K). See check_cases.c.
  */
 #include <math.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static void expect_near(const char *what, double got, double want, double allowe
     }
 }
 
-/* ---- C: lse ------------------------------------------------------------------------------------------------------------ */
+/* ---- C: lse ------------------------------------------------------------------------------------------------------ */
 
 static void case_c2(void)
 {
@@ -93,7 +93,7 @@ static void case_c10(void)
     }
 }
 
-/* ---- D: masks ---------------------------------------------------------------------------------------------------------- */
+/* ---- D: masks ---------------------------------------------------------------------------------------------------- */
 
 static void case_d1(void)
 {
@@ -191,7 +191,7 @@ static void case_d10(void)
     case_expect_mean(&p, 0, 0, 6, 4);
 }
 
-/* ---- H: NaN, range, precision ------------------------------------------------------------------------------------------ */
+/* ---- H: NaN, range, precision ------------------------------------------------------------------------------------ */
 
 static void case_h1(void)
 {
@@ -325,7 +325,7 @@ static void case_h8(void)
     case_expect(&p, 0, 0, 7, 0);
 }
 
-/* ---- I: determinism ------------------------------------------------------------------------------------------------------ */
+/* ---- I: determinism ---------------------------------------------------------------------------------------------- */
 
 static void alone_and_in_batch(int64_t n_seq, int64_t length)
 {
@@ -369,7 +369,7 @@ static void case_i5(void)
     }
 }
 
-/* ---- J: lists and sinks -------------------------------------------------------------------------------------------------- */
+/* ---- J: lists and sinks ------------------------------------------------------------------------------------------ */
 
 static mla_tensor list_of(int64_t b, int64_t n, const int32_t *entry)
 {
@@ -442,7 +442,7 @@ static void case_j4(void)
     }
 }
 
-/* ---- K: CPU -------------------------------------------------------------------------------------------------------------- */
+/* ---- K: CPU ------------------------------------------------------------------------------------------------------ */
 
 static void case_k2(void)
 {

@@ -1,8 +1,8 @@
 /*
  * check_kernels.c - every kernel of every table against fp64, in its own words (cpu/kernels.h), edge sizes first.
  *
- * The list of kernels comes from the library, so a new kernel has a test by itself if its kind is known here, and a test that
- * fails if it is not.
+ * The list of kernels comes from the library, so a new kernel has a test by itself if its kind is known here, and a
+ * test that fails if it is not.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -84,7 +84,7 @@ const void **kernel_rows(const kernel_case *k, int64_t n_key, int64_t n_col, ck_
     return row;
 }
 
-/* ---- load ------------------------------------------------------------------------------------------------------------ */
+/* ---- load -------------------------------------------------------------------------------------------------------- */
 
 static void load_once(const kernel_case *k, int64_t n_key, int64_t n_col, int64_t col, ck_random *r)
 {
@@ -136,7 +136,7 @@ static void check_load(void)
     load_once(k, 96, 576, 0, &r);
 }
 
-/* ---- pack ------------------------------------------------------------------------------------------------------------ */
+/* ---- pack -------------------------------------------------------------------------------------------------------- */
 
 static void check_pack(void)
 {
@@ -161,7 +161,7 @@ static void check_pack(void)
     }
 }
 
-/* ---- qk and pv --------------------------------------------------------------------------------------------------------- */
+/* ---- qk and pv --------------------------------------------------------------------------------------------------- */
 
 static mla_prefetch nothing_ahead(void)
 {
@@ -278,7 +278,7 @@ static void check_pv(void)
     }
 }
 
-/* ---- merge and store --------------------------------------------------------------------------------------------------- */
+/* ---- merge and store --------------------------------------------------------------------------------------------- */
 
 static void check_merge(void)
 {
@@ -351,7 +351,7 @@ static void check_store(void)
     }
 }
 
-/* ---- the list ----------------------------------------------------------------------------------------------------------- */
+/* ---- the list ---------------------------------------------------------------------------------------------------- */
 
 static void check_unknown(void)
 {

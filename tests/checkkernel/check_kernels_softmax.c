@@ -7,8 +7,8 @@
 #include "kernel_tools.h"
 
 /*
- * Judges one row after a call. score[n]: exact scores of the keys it sees, -inf for the others; size[n]: what bounds their
- * rounding error, |s * scale| + |mask|. old: the state before. p[n]: what the kernel made of them.
+ * Judges one row after a call. score[n]: exact scores of the keys it sees, -inf for the others; size[n]: what bounds
+ * their rounding error, |s * scale| + |mask|. old: the state before. p[n]: what the kernel made of them.
  */
 static void judge_row(const char *where, const double *score, const double *size, int64_t n_key,
                       const mla_row_state *old, const mla_row_state *state, int32_t r, float factor, const float *p,

@@ -222,7 +222,7 @@ static void judge_step(const kernel_case *k, const step *t, const mla_row_state 
             }
         }
     }
-    /* The panel has no rows but the step's, so that lanes behind them hold nothing; a step works on MLA_STREAM_ROWS of them. */
+    /* The panel has no rows but the step's: lanes behind them hold nothing, and a step works on MLA_STREAM_ROWS. */
     for (int x = ROWS; x < MLA_ROW_PANEL; x++) {
         if (t->state->m[x] != old->m[x] || t->state->l[x] != old->l[x] || t->state->max[x] != old->max[x]) {
             ck_fail("lane %d of the state changed", x);

@@ -25,7 +25,7 @@ double ck_clock(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- inside a test ------------------------------------------------------------------------------------------------- */
+/* ---- inside a test ----------------------------------------------------------------------------------------------- */
 
 enum { EXIT_PASSED = 0, EXIT_FAILED = 81, EXIT_SKIPPED = 82 };
 
@@ -135,7 +135,7 @@ static void run_child(const ck_test *test, const ck_subject *subject)
     _exit(EXIT_PASSED);
 }
 
-/* ---- around a test --------------------------------------------------------------------------------------------------- */
+/* ---- around a test ----------------------------------------------------------------------------------------------- */
 
 typedef struct outcome {
     int code;
@@ -185,7 +185,7 @@ static outcome run_test(const ck_test *test, const ck_subject *subject)
     return result;
 }
 
-/* ---- all tests ------------------------------------------------------------------------------------------------------- */
+/* ---- all tests --------------------------------------------------------------------------------------------------- */
 
 typedef struct options {
     const char *test, *isa, *backend;
@@ -300,7 +300,7 @@ static int run_all(const options *wanted)
     return n_failed ? 1 : 0;
 }
 
-/* ---- the self-test --------------------------------------------------------------------------------------------------- */
+/* ---- the self-test ----------------------------------------------------------------------------------------------- */
 
 static const ck_test *test_named(const char *name)
 {
@@ -312,7 +312,7 @@ static const ck_test *test_named(const char *name)
     return NULL;
 }
 
-/* A bug counts as caught when the test that is named for it fails; the same attention without a bug must pass them all. */
+/* A bug is caught when the test that is named for it fails; the same attention without a bug must pass them all. */
 static int self_test(const options *wanted)
 {
     ck_subject healthy = {.name = "no bug", .broken = true};
@@ -347,14 +347,14 @@ static int self_test(const options *wanted)
     return n_failed ? 1 : 0;
 }
 
-/* ---- main -------------------------------------------------------------------------------------------------------------- */
+/* ---- main -------------------------------------------------------------------------------------------------------- */
 
 static const char usage[] = "usage: checkkernel [options]\n"
                             "  --test WORD      only tests whose name contains WORD\n"
                             "  --isa LEVEL      only this ISA level (scalar, avx2, ...)\n"
                             "  --backend NAME   cpu (default), or ref: the oracle against itself, to test the tests\n"
                             "  --seed N         seed of all random data (default: 1)\n"
-                            "  --seconds N      how long the tests of random problems run (default: 10)\n"
+                            "  --seconds N      how long the tests of random problems run (default: 4)\n"
                             "  --list           names of all tests\n"
                             "  --self-test      plant known bugs and demand that each is caught\n";
 
@@ -362,7 +362,7 @@ int main(int argc, char **argv)
 {
     options wanted = {0};
     ck_seed = 1;
-    ck_seconds = 10;
+    ck_seconds = 4;
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(argv[i], "--list") == 0) {

@@ -1,9 +1,9 @@
 /*
  * checkkernel.h - what the checks share.
  *
- * checkkernel runs the library, the subject, on inputs drawn to hurt, in memory that faults when it is misused, and holds
- * every result against the fp64 oracle with an error bound that is computed, not chosen. Each test runs in a process of
- * its own; the first failure ends it.
+ * checkkernel runs the library, the subject, on inputs drawn to hurt, in memory that faults when it is misused, and
+ * holds every result against the fp64 oracle with an error bound that is computed, not chosen. Each test runs in a
+ * process of its own; the first failure ends it.
  *
  *     checkkernel.c      main: options, one process per test, verdicts
  *     registry.c         which tests there are
@@ -68,7 +68,7 @@ void ck_execute(const mla_problem *problem, const ck_run *run);
 /* The same, but hands the status back. */
 mla_status ck_try_execute(const mla_problem *problem, const ck_run *run);
 
-/* ---- guarded memory: buffers.c ------------------------------------------------------------------------------------ */
+/* ---- guarded memory: buffers.c ----------------------------------------------------------------------------------- */
 
 /* Memory of exactly `bytes` bytes between two inaccessible pages, ending right at the second one, so that any read or
  * write behind it faults. Filled with CK_UNTOUCHED. Lives until ck_release(). */
@@ -103,7 +103,7 @@ void ck_reset(const mla_tensor *t);
 bool ck_is_untouched(const void *data, mla_dtype dtype, int64_t index);
 int64_t ck_offset(const mla_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3);
 
-/* ---- random numbers: inputs.c -------------------------------------------------------------------------------------- */
+/* ---- random numbers: inputs.c ------------------------------------------------------------------------------------ */
 
 typedef struct ck_random {
     uint64_t state;
@@ -144,7 +144,7 @@ void ck_query_row(ck_inputs inputs, uint64_t seed, mla_dtype dtype, int64_t n, d
 void ck_key_row(ck_inputs inputs, uint64_t seed, mla_dtype dtype, int64_t position, int64_t length, int64_t n,
                 double *row);
 
-/* ---- problems: make_problem.c -------------------------------------------------------------------------------------- */
+/* ---- problems: make_problem.c ------------------------------------------------------------------------------------ */
 
 #define CK_MAX_SEQ 24
 
@@ -216,17 +216,17 @@ void ck_reset_outputs(const mla_problem *problem);
 /* Gives a copy of a problem fresh outputs of its own. */
 mla_problem ck_with_new_outputs(const mla_problem *problem, ck_layout layout);
 
-/* ---- verdicts against the oracle: compare.c ------------------------------------------------------------------------- */
+/* ---- verdicts against the oracle: compare.c ---------------------------------------------------------------------- */
 
-/* Holds the outputs of a problem that was run against the oracle: at most about `work` (token, head, key) triples, first
- * and last rows always; all other rows must at least be written and hold no NaN. Fails the test at the first element
- * outside its bound. structured: see ck_inputs_structured(). */
+/* Holds the outputs of a problem that was run against the oracle: at most about `work` (token, head, key) triples,
+ * first and last rows always; all other rows must at least be written and hold no NaN. Fails the test at the first
+ * element outside its bound. structured: see ck_inputs_structured(). */
 void ck_compare(const mla_problem *problem, bool structured, int64_t work);
 /* Same values, bit for bit, in the outputs of two problems of the same shape. */
 void ck_same_bits(const mla_problem *a, const mla_problem *b, const char *what);
 /* Worst error / bound over everything compared so far in this test, f32 outputs only. */
 extern double ck_worst_ratio;
-/* Elements judged so far, and those of them whose bound was wider than a hundredth of sum p |v|, so that it says little. */
+/* Elements judged so far, and those whose bound was wider than a hundredth of sum p |v|, so that it says little. */
 extern int64_t ck_n_judged, ck_n_loose;
 
 /* make, run, compare, check that nothing else was written, release. */
@@ -234,7 +234,7 @@ void ck_check_config(const ck_config *config);
 
 #define CK_WORK 300000 /* triples per problem that the oracle recomputes: a second at most */
 
-/* ---- tests: registry.c ----------------------------------------------------------------------------------------------- */
+/* ---- tests: registry.c ------------------------------------------------------------------------------------------- */
 
 typedef struct ck_test {
     const char *name; /* "attention/pages" */
@@ -255,7 +255,7 @@ extern const ck_test *ck_test_now;
 /* All tests, in order; NULL behind the last. */
 const ck_test *ck_test_at(size_t index);
 
-/* ---- the self-test: broken.c ------------------------------------------------------------------------------------------ */
+/* ---- the self-test: broken.c ------------------------------------------------------------------------------------- */
 
 /* Attention in fp32 with bug number `bug` planted, 0: none. */
 mla_status ck_broken_attention(const mla_problem *problem, uint32_t bug, int32_t n_thread);

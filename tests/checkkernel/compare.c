@@ -5,38 +5,41 @@
  * monotonic, so the test is  round(exact - B) <= output <= round(exact + B):  nothing is added for the output type, and
  * infinities and subnormals need no rule of their own.
  *
- * Where B comes from. u = 2^-24. All of the subject's arithmetic is fp32; every operation has a relative error of at most u.
+ * Where B comes from. All of the subject's arithmetic is fp32: a result is off by at most u = 2^-24 of its size.
  *
- * (1) A sum of n terms, in any order: |error| <= chain(n) u sum |terms|, with chain(n) = n in the worst case. Random data
- *     do not line up their rounding errors; then chain(n) = 8 sqrt(n) holds but for a probability of 2 n exp(-32)
+ * (1) A sum of n terms, in any order: |error| <= chain(n) u sum |terms|, with chain(n) = n in the worst case. Random
+ *     data do not line up their rounding errors; then chain(n) = 8 sqrt(n) holds but for a probability of 2 n exp(-32)
  *     (Higham and Mary, SIAM J. Sci. Comput. 41, 2019, theorem 2.4). Structured inputs get the worst case.
  *
  * (2) A score s = scale <q, k> + mask in fp32, in base 2 units or not. magnitude = |scale| sum |q k| + |mask|:
  *       chain(d_k)   the sum
- *       8            up to four scales and log2(e) multiplied together, folding them into q, the mask times log2(e), and
- *                    the final addition, each at most u * magnitude
- *       1 + |m|      the subtraction of the running maximum m: u |s - m| <= u (magnitude + |m|); m may lag behind the true
- *                    maximum by 8 in base 2 units
+ *       8            four scales and log2(e) multiplied together, folding them into q, the mask times log2(e), and the
+ *                    final addition, each at most u * magnitude
+ *       1 + |m|      the subtraction of the running maximum m: u |s - m| <= u (magnitude + |m|); m may lag behind the
+ *                    true maximum by 8 in base 2 units
  *     E = u ((chain(d_k) + 9) magnitude + |max| + 8), absolute, in natural units.
  *
  * (3) A weight w = exp(s - m): relative error exp(E) - 1, and 8 u for the exponential function (4 ulp).
- *     When the maximum grows, what was gathered so far is multiplied by such a weight, at (8 + 2) u each time. That cannot
- *     happen more often than the scores set a new record in key order, plus twice when partial results are merged, per
- *     level of merging: once as a partial, once as the merged sum. So weights are off by a factor of exp(+-W),
- *         W = E + (8 + 10 (records + 2)) u.
+ *     When the maximum grows, what was gathered so far is multiplied by such a weight, at (8 + 2) u each time. From any
+ *     key on, that happens at most once per record: per score larger than all that came between. Let records be the
+ *     most there are from any key on. A split starts its own maximum, so a weight may be rescaled for records within
+ *     its split, once when the split joins the others, and for records among the splits that follow. So weights are off
+ *     by a factor of exp(+-W),
+ *         W = E + (8 + 10 (2 records + 2)) u.
  *
  * (4) o = sum p v over keys and the sink, whose v is 0 and whose logit is exact: E_sink = u (2 |sink| + |max| + 8).
  *     Let r_i = exp(+-W_i) be what the weights are off by and * the key with the largest p. Then exactly
  *         o' - o = sum p_i (r_i / r_* - 1) (v_i - o) / sum p_i r_i / r_*
- *     hence  |o' - o| <= sum p_i (exp(W_i + W_*) - 1) |v_i - o| / max(p_*, exp(-2 max W)).  This stays sharp when one key
- *     dominates, where sum p |v| would not. And o' is a mean of the v_i: |o' - o| <= max |v_i - o| whatever happens.
- *     Then numerator and denominator are sums of n keys: chain(n + 64) u each, 64 for tails of panels and for merging; and 6 u for
- *     division, descales and the last multiplication:
+ *     hence  |o' - o| <= sum p_i (exp(W_i + W_*) - 1) |v_i - o| / max(p_*, exp(-2 max W)).  This stays sharp when one
+ *     key dominates, where sum p |v| would not. And o' is a mean of the v_i: |o' - o| <= max |v_i - o| at any rate.
+ *     Then numerator and denominator are sums of n keys: chain(n + 64) u each, 64 for tails of panels and for merging;
+ *     and 6 u for division, descales and the last multiplication:
  *         B = that + u chain(n + 64) sum p |v| + u (chain(n + 64) + 6) |o| + underflow,
- *     underflow = (n + 4) (2^-149 2^8 |scales| + 2^-100 max |v|): products below the smallest number, and weights that vanish.
+ *     underflow = (n + 4) (2^-149 2^8 |scales| + 2^-100 max |v|): products below the smallest number, and weights that
+ *     vanish.
  *
- * (5) lse = m + log(sum): |error| <= log sum p exp(W) + u (chain(n + 64) + 8) + u (3 |lse| + 3 |max|), the last for leaving
- *     base 2 and for adding the two parts. max: the largest E of any key, and leaving base 2.
+ * (5) lse = m + log(sum): |error| <= log sum p exp(W) + u (chain(n + 64) + 8) + u (3 |lse| + 3 |max|), the last for
+ *     leaving base 2 and for adding the two parts. max: the largest E of any key, and leaving base 2.
  */
 #include <math.h>
 #include <stdio.h>
@@ -146,18 +149,36 @@ typedef struct weights {
     double log_mean;  /* log sum p exp(W) over keys alone, or with the sink, as lse counts it */
 } weights;
 
+/* Most records from any key on. Seen from the last key backwards, the records from key k on are k itself and those from the
+ * next larger score on; candidates for being that one lie on a stack, the nearest on top, each larger than those above. */
+static int64_t most_records(const mla_ref_row_result *row)
+{
+    typedef struct record {
+        double score;
+        int64_t n;
+    } record;
+    record *stack = malloc((size_t)row->n_candidate * sizeof *stack);
+    CK_REQUIRE(stack != NULL);
+    int64_t height = 0, most = 0;
+    for (int64_t k = row->n_candidate - 1; k >= 0; k--) {
+        if (!(row->score[k] > -INFINITY)) {
+            continue;
+        }
+        while (height > 0 && stack[height - 1].score <= row->score[k]) {
+            height--;
+        }
+        int64_t n = 1 + (height > 0 ? stack[height - 1].n : 0);
+        stack[height++] = (record){row->score[k], n};
+        most = n > most ? n : most;
+    }
+    free(stack);
+    return most;
+}
+
 static weights weigh(const judge *j, const mla_ref_row_result *row)
 {
     weights w = {.slope = U * (chain(j, (double)j->shape.d_k) + 9), .offset = U * (fabs(row->max) + 8)};
-    double record = -INFINITY;
-    int64_t n_record = 0;
-    for (int64_t k = 0; k < row->n_candidate; k++) {
-        if (row->score[k] > record) {
-            record = row->score[k];
-            n_record++;
-        }
-    }
-    w.overall = U * (EXP_ERROR + (EXP_ERROR + 2) * (double)(n_record + 2));
+    w.overall = U * (EXP_ERROR + (EXP_ERROR + 2) * (double)(2 * most_records(row) + 2));
     double sum = 0, sum_p = 0;
     for (int64_t k = 0; k < row->n_candidate; k++) {
         if (row->score[k] == -INFINITY) {
@@ -257,7 +278,8 @@ static void judge_row(judge *j, const place *at)
     }
 }
 
-/* Of a row that is not recomputed: everything was written. A NaN is caught here only where the whole problem has none. */
+/* Of a row that is not recomputed: everything was written. A NaN is caught here only where the whole problem has
+ * none. */
 static void glance(const judge *j, const place *at)
 {
     const mla_problem *p = j->problem;
@@ -325,7 +347,7 @@ void ck_compare(const mla_problem *problem, bool structured, int64_t work)
     free(columns);
 }
 
-/* ---- bits ---------------------------------------------------------------------------------------------------------------- */
+/* ---- bits -------------------------------------------------------------------------------------------------------- */
 
 static uint32_t bits_at(const mla_tensor *t, int64_t index)
 {

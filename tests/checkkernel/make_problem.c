@@ -68,7 +68,7 @@ static mla_tensor float_tensor(const char *name, int64_t n)
     return ck_tensor(name, MLA_DTYPE_F32, 1, &n, CK_DENSE);
 }
 
-/* ---- poison ------------------------------------------------------------------------------------------------------- */
+/* ---- poison ------------------------------------------------------------------------------------------------------ */
 
 static uint32_t poison_bits(ck_poison poison, mla_dtype dtype)
 {
@@ -108,7 +108,7 @@ static void store_row(const mla_tensor *t, int64_t at, int64_t n, const double *
     }
 }
 
-/* ---- queries and outputs -------------------------------------------------------------------------------------------- */
+/* ---- queries and outputs ----------------------------------------------------------------------------------------- */
 
 static void make_queries(const ck_config *c, mla_problem *p)
 {
@@ -220,7 +220,7 @@ void ck_reset_outputs(const mla_problem *problem)
     }
 }
 
-/* ---- segments ------------------------------------------------------------------------------------------------------- */
+/* ---- segments ---------------------------------------------------------------------------------------------------- */
 
 /* Where position p of sequence s lies in the pool, whatever the problem itself says about it. */
 typedef struct pool_map {
@@ -523,7 +523,7 @@ static void fill_pool(const ck_config *c, int32_t g, const pool_map *pool, const
     free(seen);
 }
 
-/* ---- scales and sinks ------------------------------------------------------------------------------------------------ */
+/* ---- scales and sinks -------------------------------------------------------------------------------------------- */
 
 static mla_tensor head_factors(const char *name, const ck_config *c, int64_t which)
 {
@@ -561,7 +561,7 @@ static mla_tensor single(const char *name, float value)
     return t;
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 static void protect(const mla_tensor *t)
 {

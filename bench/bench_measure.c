@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "bench.h"
@@ -20,7 +21,8 @@
 #define MAX_SAMPLE 64
 #define MAX_CONTENDER (1 + BENCH_MAX_RIVAL)
 #define ORACLE_KEYS 70000 /* up to here the oracle looks at two heads, beyond at one */
-#define HONEST_CORES 0.85 /* n threads on cores of their own reach at least this much of n times one thread's peak */
+#define OWN_CORES 0.85    /* n threads on cores of their own reach at least this much of n times one thread's peak */
+#define LOST_TIME 0.03    /* a thread with a core of its own waits for it no longer than this part of the time */
 #define RIVAL_DIFFERENCE 1e-5 /* normwise: both are fp32 throughout, with sums of thousands of terms */
 
 /* One of those who are timed: ours or a rival. */
@@ -226,6 +228,50 @@ static double single_peak(const bench_run *run)
     return peak;
 }
 
+/* Did the threads have a core each while an iteration was measured? Each must have been running whenever it had
+ * something to run; and together they must reach a good part of n times one thread's peak, for two CPUs may be one
+ * core in disguise. */
+typedef struct quiet_watch {
+    double wall, given; /* of the calling thread, at the start */
+    double slept;       /* on purpose, meanwhile */
+    double one;         /* one thread's peak */
+} quiet_watch;
+
+static double given_time(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static quiet_watch start_watch(const bench_run *run)
+{
+    quiet_watch watch = {0};
+    if (bench_pool_size(run->pool) > 1) {
+        watch.one = single_peak(run);
+    }
+    bench_pool_lost(run->pool);
+    watch.wall = cli_now();
+    watch.given = given_time();
+    return watch;
+}
+
+static bool was_quiet(const quiet_watch *watch, const bench_run *run, double lowest_peak)
+{
+    double wall = cli_now() - watch->wall - watch->slept, given = given_time() - watch->given;
+    int32_t n = bench_pool_size(run->pool);
+    return wall - given <= LOST_TIME * wall && bench_pool_lost(run->pool) <= LOST_TIME * wall &&
+           (n == 1 || lowest_peak >= OWN_CORES * n * watch->one);
+}
+
+/* Waits until no worker of the pool spins beside a sample with fewer threads. */
+static void fall_quiet(const bench_run *run, quiet_watch *watch)
+{
+    double start = cli_now();
+    bench_pool_quiet(run->pool);
+    watch->slept += cli_now() - start;
+}
+
 /*
  * Iterations of: ceiling, contender, ceiling, contender, ..., ceiling, in an order that turns with every iteration.
  * Returns how many were made; good[i] tells whether the threads had a core each during iteration i.
@@ -233,14 +279,14 @@ static double single_peak(const bench_run *run)
 static int32_t take_samples(bench_run *run, contender *who, int32_t n_who, bool reads, bool *good)
 {
     const bench_settings *settings = run->settings;
-    int32_t n = bench_pool_size(run->pool), n_good = 0, i = 0;
+    int32_t n_good = 0, i = 0;
     double begin = cli_now();
     for (; i < MAX_SAMPLE && n_good < settings->n_sample; i++) {
         double elapsed = cli_now() - begin;
         if (elapsed > settings->budget && (n_good >= 5 || elapsed > 3 * settings->budget) && i >= 3) {
             break;
         }
-        double one = n > 1 ? single_peak(run) : 0;
+        quiet_watch watch = start_watch(run);
         double peak = ceiling_flops(run->pool, settings->isa, CEILING_SECONDS), lowest = peak;
         double read = reads ? read_ceiling(run) : 0;
         for (int32_t j = 0; j < n_who; j++) {
@@ -254,7 +300,7 @@ static int32_t take_samples(bench_run *run, contender *who, int32_t n_who, bool 
             peak = peak_after;
             read = read_after;
         }
-        good[i] = n == 1 || lowest >= HONEST_CORES * n * one;
+        good[i] = was_quiet(&watch, run, lowest);
         n_good += good[i];
         if (settings->progress != NULL) {
             settings->progress((double)n_good / settings->n_sample);
@@ -351,20 +397,21 @@ static void alternate(bench_run *base, bench_run *run, double base_weight, doubl
     bool good[MAX_SAMPLE];
     int64_t base_repeat = repeats_for(base, NULL), repeat = repeats_for(run, NULL);
     double begin = cli_now();
-    int32_t i = 0, n_good = 0, n = bench_pool_size(run->pool);
+    int32_t i = 0, n_good = 0;
     for (; i < MAX_SAMPLE && n_good < settings->n_sample; i++) {
         double elapsed = cli_now() - begin;
         if (elapsed > settings->budget && (n_good >= 3 || elapsed > 3 * settings->budget) && i >= 3) {
             break;
         }
-        double a, b, one = n > 1 ? single_peak(run) : 0, all = ceiling_flops(run->pool, settings->isa, CEILING_SECONDS);
+        quiet_watch watch = start_watch(run);
+        double a, b, before = ceiling_flops(run->pool, settings->isa, CEILING_SECONDS);
         if (i % 2 == 0) {
-            bench_pool_quiet(run->pool); /* nobody may spin beside a sample with fewer threads */
+            fall_quiet(run, &watch);
             a = sample(base, NULL, base_repeat);
             b = sample(run, NULL, repeat);
         } else {
             b = sample(run, NULL, repeat);
-            bench_pool_quiet(run->pool);
+            fall_quiet(run, &watch);
             a = sample(base, NULL, base_repeat);
         }
         double after = ceiling_flops(run->pool, settings->isa, CEILING_SECONDS);
@@ -372,7 +419,7 @@ static void alternate(bench_run *base, bench_run *run, double base_weight, doubl
         seconds[i] = b;
         b /= run_weight;
         ratio[i] = speedup ? a / b : b / a;
-        good[i] = n == 1 || (all < after ? all : after) >= HONEST_CORES * n * one;
+        good[i] = was_quiet(&watch, run, before < after ? before : after);
         n_good += good[i];
         if (settings->progress != NULL) {
             settings->progress((double)n_good / settings->n_sample);

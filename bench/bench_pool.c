@@ -11,16 +11,24 @@
 #include <time.h>
 
 #define SPIN_SECONDS 100e-6
+#define WAKE_SECONDS 100e-6 /* a sleeping worker may take this long to begin */
+
+/* A worker's own line. */
+typedef struct worker_line {
+    _Alignas(64) double lost;
+} worker_line;
 
 struct bench_pool {
     int32_t n_thread;
     int32_t n_started;
     pthread_t *thread;
+    worker_line *line; /* [n_thread], of the caller unused */
     pthread_mutex_t lock;
     pthread_cond_t wake;
     mla_task task;
     void *data;
     int64_t n_task;
+    double announced; /* when this round was */
     bool stop;
     /* each on a line of its own: written by one side, watched by the other */
     _Alignas(64) atomic_uint round;
@@ -38,6 +46,14 @@ static double now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Time that the calling thread has run. */
+static double own_time(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
@@ -128,7 +144,9 @@ static void *work(void *argument)
         if (pool->stop) {
             return NULL;
         }
+        double begin = now(), own = own_time(), late = begin - pool->announced - WAKE_SECONDS;
         take_tasks(pool);
+        pool->line[start.index].lost += (now() - begin) - (own_time() - own) + (late > 0 ? late : 0);
         atomic_fetch_sub_explicit(&pool->n_busy, 1, memory_order_release);
     }
 }
@@ -155,7 +173,12 @@ bench_pool *bench_pool_new(int32_t n_thread)
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->wake, NULL);
     pool->thread = calloc((size_t)n_thread, sizeof *pool->thread);
-    for (int32_t i = 1; pool->thread != NULL && i < n_thread; i++) {
+    pool->line = aligned_alloc(64, (size_t)n_thread * sizeof *pool->line);
+    bool good = pool->thread != NULL && pool->line != NULL;
+    if (good) {
+        memset(pool->line, 0, (size_t)n_thread * sizeof *pool->line);
+    }
+    for (int32_t i = 1; good && i < n_thread; i++) {
         worker_start *start = malloc(sizeof *start);
         if (start == NULL) {
             break;
@@ -167,7 +190,7 @@ bench_pool *bench_pool_new(int32_t n_thread)
         }
         pool->n_started++;
     }
-    if (pool->thread == NULL || pool->n_started != n_thread - 1) {
+    if (!good || pool->n_started != n_thread - 1) {
         bench_pool_free(pool);
         return NULL;
     }
@@ -186,6 +209,7 @@ void bench_pool_free(bench_pool *pool)
     }
     pthread_cond_destroy(&pool->wake);
     pthread_mutex_destroy(&pool->lock);
+    free(pool->line);
     free(pool->thread);
     free(pool);
 }
@@ -208,6 +232,7 @@ void bench_pool_run(bench_pool *pool, int64_t n_task, mla_task task, void *data)
     pool->n_task = n_task;
     atomic_store(&pool->next, 0);
     atomic_store(&pool->n_busy, pool->n_thread - 1);
+    pool->announced = now();
     announce(pool);
     take_tasks(pool);
     while (atomic_load_explicit(&pool->n_busy, memory_order_acquire) > 0) {
@@ -221,6 +246,16 @@ void bench_pool_quiet(bench_pool *pool)
         struct timespec pause = {0, 20000};
         nanosleep(&pause, NULL);
     }
+}
+
+double bench_pool_lost(bench_pool *pool)
+{
+    double most = 0;
+    for (int32_t i = 1; i < pool->n_thread; i++) {
+        most = pool->line[i].lost > most ? pool->line[i].lost : most;
+        pool->line[i].lost = 0;
+    }
+    return most;
 }
 
 static void lend(void *context, int64_t n_task, mla_task task, void *data)

@@ -29,6 +29,9 @@ void bench_pool_run(bench_pool *pool, int64_t n_task, mla_task task, void *data)
 /* Returns when every worker sleeps. */
 void bench_pool_quiet(bench_pool *pool);
 
+/* Seconds that the worst-off worker had tasks to run and no core to run them on, since the last call. */
+double bench_pool_lost(bench_pool *pool);
+
 /* The pool as threads lent to libmla; valid as long as the pool. */
 mla_executor bench_pool_executor(bench_pool *pool);
 

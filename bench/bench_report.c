@@ -80,7 +80,7 @@ void bench_print_row(const bench_result *r, const bench_settings *settings)
         }
     }
     printf("  %s%.1e%s%s%s\n", style(r->correct ? STYLE_PLAIN : STYLE_BAD), r->error, r->correct ? "" : " WRONG",
-           style(STYLE_PLAIN), r->disturbed ? "  (threads shared cores)" : "");
+           style(STYLE_PLAIN), r->disturbed ? "  disturbed" : "");
     if (!r->correct) {
         printf("    %s\n", r->fault);
     }

@@ -239,6 +239,13 @@ def run_handles_requests_of_nothing():
     tensors["block_table"] = ("I32", [0, 2], b"")
     tensors["cache_seqlens"] = ("I32", [0], b"")
     mla("run", "--check", save(pack(tensors, metadata)))
+    tensors["q"] = ("BF16", [0, 2**50, HEADS, D], b"")  # vast, and empty all the same
+    mla("run", "--check", save(pack(tensors, metadata)), code=(0, 2))
+    tensors, metadata = example()
+    tensors["q"] = ("BF16", [3, 0, HEADS, D], b"")
+    mla("run", "--check", save(pack(tensors, metadata)))
+    tensors["q"] = ("BF16", [2**50, 0, HEADS, D], b"")
+    mla("run", "--check", save(pack(tensors, metadata)), code=2)
 
 
 @test

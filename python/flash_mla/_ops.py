@@ -27,9 +27,7 @@ def _direct(tensor):
     )
 
 
-def _require_tensor(name, value):
-    if not isinstance(value, Tensor):
-        raise TypeError(f"{name} must be a torch.Tensor, not {type(value).__name__}")
+def _require_device(name, value):
     if value.device.type not in ("cpu", "meta"):
         raise NotImplementedError(f"{name} is on {value.device}; this build of libmla computes on the CPU")
 
@@ -42,7 +40,7 @@ def decode(q, k_cache, block_table, cache_seqlens, head_dim_v, metadata, num_spl
     if _direct(q):
         return _decode_cpu(q, k_cache, block_table, cache_seqlens, head_dim_v, metadata, num_splits, softmax_scale, causal,
                            attn_sink)
-    _require_tensor("q", q)
+    _require_device("q", q)
     return torch.ops.flash_mla.with_kvcache.default(q, k_cache, block_table, cache_seqlens, head_dim_v, metadata,
                                                     num_splits, softmax_scale, causal, attn_sink)
 
@@ -74,7 +72,7 @@ def metadata(cache_seqlens, num_heads_per_head_k, num_heads_k):
     """(tile_scheduler_metadata [n_part, 8], num_splits [b + 1])"""
     if _direct(cache_seqlens):
         return _metadata_cpu(cache_seqlens, num_heads_per_head_k, num_heads_k)
-    _require_tensor("cache_seqlens", cache_seqlens)
+    _require_device("cache_seqlens", cache_seqlens)
     return torch.ops.flash_mla.get_metadata.default(cache_seqlens, num_heads_per_head_k, num_heads_k)
 
 
@@ -98,7 +96,7 @@ def varlen(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal):
     """(out [n_token, h_q, d_v], lse [n_token, h_q])"""
     if _direct(q):
         return _varlen_cpu(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal)
-    _require_tensor("q", q)
+    _require_device("q", q)
     return torch.ops.flash_mla.attn_varlen.default(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal)
 
 

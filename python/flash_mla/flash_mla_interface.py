@@ -86,6 +86,7 @@ def _metadata_tensors(cache_seqlens, num_heads_per_head_k=None, num_heads_k=None
         raise NotImplementedError("is_fp8_kvcache=True is not implemented")
     if topk is not None:
         raise NotImplementedError("topk (sparse attention) is not implemented")
+    _require_tensors(cache_seqlens=cache_seqlens)
     return _ops.metadata(cache_seqlens, num_heads_per_head_k, num_heads_k)
 
 
@@ -135,6 +136,8 @@ def flash_mla_with_kvcache(
     or tables, a bool for a number), AssertionError (a FlashMLASchedMeta of another configuration, or given together with
     num_splits), NotImplementedError naming the argument (is_fp8_kvcache and everything sparse).
     """
+    if not (isinstance(q, Tensor) and isinstance(k_cache, Tensor)):
+        _require_tensors(q=q, k_cache=k_cache)
     if isinstance(is_fp8_kvcache, Tensor):
         raise TypeError(f"is_fp8_kvcache must be a bool, not a tensor: {_POSITIONS}")
     if isinstance(causal, Tensor):
@@ -162,6 +165,12 @@ def flash_mla_with_kvcache(
                        softmax_scale, causal, attn_sink)
 
 
+def _require_tensors(**arguments):
+    for name, value in arguments.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name} must be a torch.Tensor, not {type(value).__name__}")
+
+
 def _scale(q, softmax_scale):
     if softmax_scale is None:
         return max(q.shape[-1], 1) ** -0.5
@@ -177,16 +186,16 @@ def _schedule(meta, q, k_cache, cache_seqlens, causal):
         raise ValueError(f"{name} has {tensor.dim()} dimensions, must have 4")
     b, s_q, h_q, _ = q.shape
     _, page_block_size, h_k, _ = k_cache.shape
-    config = FlashMLASchedMeta.Config(b, s_q, h_q, page_block_size, h_k, causal, False, None, None, None)
+    config = (b, s_q, h_q, page_block_size, h_k, causal, False, None, None, None)
     if not meta.have_initialized:
         meta.tile_scheduler_metadata, meta.num_splits = _ops.metadata(cache_seqlens, max(s_q * h_q // max(h_k, 1), 1),
                                                                       max(h_k, 1))
-        meta.config = config
+        meta.config = FlashMLASchedMeta.Config(*config)
         meta.have_initialized = True
     elif meta.config != config:
-        name = next(name for name in config._fields if getattr(config, name) != getattr(meta.config, name))
-        raise AssertionError(f"the FlashMLASchedMeta was made for {name} = {getattr(meta.config, name)}, this call has "
-                             f"{getattr(config, name)}; make a new one with get_mla_metadata()")
+        name, old, new = next(three for three in zip(meta.config._fields, meta.config, config) if three[1] != three[2])
+        raise AssertionError(f"the FlashMLASchedMeta was made for {name} = {old}, this call has {new}; "
+                             "make a new one with get_mla_metadata()")
     return meta.tile_scheduler_metadata, meta.num_splits
 
 
@@ -227,6 +236,7 @@ def flash_attn_varlen_func(
 
     Raises as flash_mla_with_kvcache does.
     """
+    _require_tensors(q=q, v=v)
     assert dropout_p == 0.0, f"dropout_p = {dropout_p} must be 0"
     assert not deterministic, "deterministic must be False (the result always is: it has no backward)"
     if isinstance(causal, Tensor):

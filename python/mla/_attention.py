@@ -182,6 +182,10 @@ def attention(
         if v is None:
             raise ValueError("d_v must be given when v is not: how many of the first columns of k are the value?")
         d_v = _shape("v", v)[-1]
+    elif isinstance(d_v, bool):
+        raise TypeError(f"d_v must be an integer, not {d_v}")
+    elif d_v < 1:
+        raise ValueError(f"d_v = {d_v} must be at least 1")
     if softmax_scale is None:
         d_k = q_shape[-1] + (_shape("q_rope", q_rope)[-1] if q_rope is not None else 0)
         softmax_scale = d_k**-0.5 if d_k > 0 else 1.0

@@ -14,20 +14,20 @@ def empty_like_library(q, shape, dtype):
         return q.new_empty(shape, dtype=None if dtype is None else getattr(torch, _TORCH_NAMES[dtype]))
     import numpy
 
-    return numpy.empty(shape, _numpy_dtype(numpy, q, dtype))
+    return numpy.empty(shape, q.dtype if dtype is None else _numpy_dtype(numpy, q, dtype))
 
 
 def _numpy_dtype(numpy, q, dtype):
-    if dtype in (None, "bf16") and str(q.dtype) in ("bfloat16", "uint16"):
+    if dtype == "f32":
+        return numpy.float32
+    if dtype == "f16":
+        return numpy.float16
+    if str(q.dtype) in ("bfloat16", "uint16"):
         return q.dtype  # bfloat16 stays what the caller calls it: ml_dtypes.bfloat16, or its bits
-    if dtype is None:
-        return q.dtype
-    if dtype == "bf16":
-        try:
-            from ml_dtypes import bfloat16
-        except ImportError:
-            raise ValueError(
-                "out_dtype = 'bf16' needs the package ml_dtypes (or give out= as a uint16 array and dtype='bf16')"
-            ) from None
-        return bfloat16
-    return numpy.float32 if dtype == "f32" else numpy.float16
+    try:
+        from ml_dtypes import bfloat16
+    except ImportError:
+        raise ValueError(
+            "out_dtype = 'bf16' needs the package ml_dtypes (or give out= as a uint16 array and dtype='bf16')"
+        ) from None
+    return bfloat16

@@ -210,13 +210,24 @@ static PyObject *bfloat16_bits(PyObject *array)
     return bits;
 }
 
-/* Calls array.__dlpack__, the versioned form first. New reference or NULL with an error. */
-static PyObject *make_capsule(PyObject *array)
+static PyObject *find_dlpack(PyObject *array, const char *name)
 {
     PyObject *method = PyObject_GetAttr(array, fixed.dlpack_name);
-    if (method == NULL) {
-        return NULL;
+    if (method == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        PyErr_Clear();
+        PyObject *type_name = PyObject_GetAttrString((PyObject *)Py_TYPE(array), "__name__");
+        if (type_name != NULL) {
+            PyErr_Format(PyExc_TypeError, "%s must be an array (NumPy, torch or any other with __dlpack__), not %U", name,
+                         type_name);
+            Py_DECREF(type_name);
+        }
     }
+    return method;
+}
+
+/* Calls an array's __dlpack__, the versioned form first, and drops it. New reference or NULL with an error. */
+static PyObject *make_capsule(PyObject *method)
+{
     PyObject *capsule = PyObject_Call(method, fixed.no_args, fixed.version_kwargs);
     if (capsule == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
         PyErr_Clear(); /* a library from before DLPack 1.0 does not know max_version */
@@ -234,7 +245,11 @@ static void hold(py_borrow *borrow, PyObject *object)
 static int borrow_capsule(py_borrow *borrow, PyObject *array, const char *name, bool output, mla_tensor *tensor)
 {
     bool u16_is_bf16 = borrow->u16_is_bf16;
-    PyObject *capsule = make_capsule(array);
+    PyObject *method = find_dlpack(array, name);
+    if (method == NULL) {
+        return -1;
+    }
+    PyObject *capsule = make_capsule(method);
     if (capsule == NULL) {
         PyObject *type, *value, *traceback;
         PyErr_Fetch(&type, &value, &traceback);
@@ -248,7 +263,8 @@ static int borrow_capsule(py_borrow *borrow, PyObject *array, const char *name, 
         Py_XDECREF(traceback);
         hold(borrow, bits);
         u16_is_bf16 = true;
-        capsule = make_capsule(bits);
+        method = find_dlpack(bits, name);
+        capsule = method != NULL ? make_capsule(method) : NULL;
         if (capsule == NULL) {
             return fail_naming(name);
         }
@@ -292,15 +308,6 @@ static int borrow_array(py_borrow *borrow, PyObject *array, const char *name, bo
             PyErr_Format(PyExc_ValueError, "%s is a negated view; pass %s.resolve_neg()", name, name);
         }
         return negated != 0 ? -1 : 0;
-    }
-    if (PyObject_HasAttrString(array, "__dlpack__") == 0) {
-        PyObject *type_name = PyObject_GetAttrString((PyObject *)Py_TYPE(array), "__name__");
-        if (type_name != NULL) {
-            PyErr_Format(PyExc_TypeError, "%s must be an array (NumPy, torch or any other with __dlpack__), not %U", name,
-                         type_name);
-            Py_DECREF(type_name);
-        }
-        return -1;
     }
     return borrow_capsule(borrow, array, name, output, tensor);
 }

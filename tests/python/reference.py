@@ -15,34 +15,31 @@ INF = float("inf")
 
 def attend(q, k, v, scale, visible, sink=None):
     """One sequence. q [s_q, h_q, d], k [s_k, h_kv, d], v [s_k, h_kv, dv], visible bool [s_q, s_k], sink [h_q] or None.
-    Returns out [s_q, h_q, dv] and lse [s_q, h_q] in fp64; a row that sees nothing gives 0 and +inf. Rows of k and v that
-    nobody sees are dropped first, so that what they hold cannot matter."""
-    seen = visible.any(0)
-    k, v, visible = k[seen].double(), v[seen].double(), visible[:, seen]
-    group = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-    score = scale * torch.einsum("ihd,jhd->hij", q.double(), k)
-    score = score.masked_fill(~visible, -INF)
-    lse = torch.logsumexp(score, -1) if k.shape[0] else torch.full(score.shape[:2], -INF, dtype=torch.float64)
-    weight = torch.exp(score - torch.where(lse == -INF, 0.0, lse)[..., None])
-    # A row sees only its own keys: a NaN value elsewhere must not reach it, and 0 * NaN is NaN.
-    out = torch.einsum("hij,jhd->ihd", weight, v)
-    spoilt = v.isnan().any(-1).any(-1)
-    if spoilt.any():
-        for i in range(q.shape[0]):
-            mine = visible[i]
-            out[i] = torch.einsum("hj,jhd->hd", weight[:, i, mine], v[mine])
-    lonely = lse == -INF
+    Returns out [s_q, h_q, dv] and lse [s_q, h_q] in fp64; a row that sees nothing gives 0 and +inf."""
+    (s_q, h_q, _), (h_kv, dv) = q.shape, v.shape[1:]
+    out = torch.zeros(s_q, h_q, dv, dtype=torch.float64)
+    lse = torch.full((s_q, h_q), INF, dtype=torch.float64)
+    if visible.numel() == 0:
+        return out, lse
+    patterns, pattern_of = visible.unique(dim=0, return_inverse=True)
+    for number, seen in enumerate(patterns):  # rows that see the same keys are computed together, with no other key in sight
+        if not seen.any():
+            continue
+        rows = pattern_of == number
+        for g in range(h_kv):
+            heads = slice(g * h_q // h_kv, (g + 1) * h_q // h_kv)
+            score = scale * (q[rows, heads].double() @ k[seen, g].double().T)
+            lse[rows, heads] = score.logsumexp(-1)
+            out[rows, heads] = score.softmax(-1) @ v[seen, g].double()
     if sink is not None:
-        factor = torch.where(lonely, 0.0, 1 / (1 + torch.exp(sink.double()[:, None] - lse)))
-        out = out * factor.T[..., None]
-    lse = lse.masked_fill(lonely, INF)
-    return out, lse.T
+        factor = 1 / (1 + torch.exp(sink.double() - lse))
+        out *= torch.where(lse == INF, 0.0, factor)[..., None]
+    return out, lse
 
 
 def causal_mask(s_q, s_k, causal):
-    """[s_q, s_k], aligned at the bottom right."""
-    if not causal or s_q == 1:
+    """[s_q, s_k], aligned at the bottom right: one token alone sees every key."""
+    if not causal:
         return torch.ones(s_q, s_k, dtype=torch.bool)
     return torch.arange(s_k)[None] <= torch.arange(s_q)[:, None] + s_k - s_q
 
@@ -71,7 +68,6 @@ def varlen(q, k, v, cu_q, cu_k, scale=None, causal=False):
     for i in range(len(cu_q) - 1):
         rows, keys = slice(int(cu_q[i]), int(cu_q[i + 1])), slice(int(cu_k[i]), int(cu_k[i + 1]))
         s_q, s_k = rows.stop - rows.start, keys.stop - keys.start
-        # Unlike decode, a single causal token is masked like any other (it then sees everything).
         out[rows], lse[rows] = attend(q[rows], k[keys], v[keys], scale, causal_mask(s_q, s_k, causal))
     return out, lse
 

@@ -1,0 +1,145 @@
+"""What a call may do with memory and threads: read inputs in place, write outputs alone, let other threads run."""
+
+import gc
+import threading
+import time
+import tracemalloc
+
+import mla
+import pytest
+import torch
+from flash_mla import flash_mla_with_kvcache, get_mla_metadata
+from reference import make_decode
+
+
+def resident():
+    """The most memory this process has held, in bytes."""
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+
+
+def forget_peak():
+    with open("/proc/self/clear_refs", "w") as clear:
+        clear.write("5")
+
+
+def test_inputs_are_never_written():
+    call = make_decode([70, 0, 300], 2, 8, 2)
+    metadata = get_mla_metadata(call.cache_seqlens, 8, 2)
+    inputs = (*call.arguments()[:4], *metadata, torch.randn(8))
+    # Seen as bytes: NaN equals NaN, and -0 differs from 0.
+    before = [x.view(torch.uint8).clone() for x in inputs]
+    flash_mla_with_kvcache(*call.arguments(), *metadata, causal=True, attn_sink=inputs[-1])
+    flash_mla_with_kvcache(*call.arguments(), get_mla_metadata()[0], causal=True)
+    for tensor, bits in zip(inputs, before):
+        assert torch.equal(tensor.view(torch.uint8), bits)
+
+
+def test_a_read_only_cache_will_do():
+    """Pages mapped without write permission: a single stray write would end the process."""
+    import mmap
+    import tempfile
+
+    import numpy as np
+
+    call = make_decode([70, 300], 2, 8)
+    with tempfile.TemporaryFile() as file:
+        file.write(call.k_cache.view(torch.int16).numpy().tobytes())
+        file.flush()
+        mapped = np.frombuffer(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), np.uint16).reshape(call.k_cache.shape)
+        q = call.q.view(torch.uint16).numpy()
+        out, _ = mla.attention(q, mapped, page_table=call.block_table.numpy(), lengths=call.cache_seqlens.numpy(), d_v=512,
+                               causal=True, dtype="bf16")
+    expected, _ = flash_mla_with_kvcache(*call.arguments(), None, None, causal=True)
+    assert np.array_equal(out, expected.view(torch.uint16).numpy())
+
+
+def test_nothing_of_the_size_of_the_cache_is_allocated():
+    """64 MiB of cache, all of it attended to: the process may grow by scratch and outputs, not by a copy."""
+    call = make_decode([58000], 1, 16, spare_pages=0)
+    size = call.k_cache.numel() * 2
+    assert size > 60 * 2**20
+    flash_mla_with_kvcache(*call.arguments(), None, None)  # threads and buffers of a first call
+    forget_peak()
+    base = resident()
+    flash_mla_with_kvcache(*call.arguments(), None, None)
+    strided = torch.as_strided(call.k_cache, call.k_cache.shape, call.k_cache.stride())
+    mla.attention(call.q, strided, page_table=call.block_table, lengths=call.cache_seqlens, d_v=512)
+    assert resident() - base < size // 4
+
+
+def test_calls_leak_nothing():
+    call = make_decode([5])
+    arrays = [x.float().numpy() for x in (call.q, call.k_cache)] + [call.block_table.numpy(), call.cache_seqlens.numpy()]
+    options = {"page_table": arrays[2], "lengths": arrays[3]}
+
+    def rounds(n):
+        for _ in range(n):
+            flash_mla_with_kvcache(*call.arguments(), *get_mla_metadata(call.cache_seqlens, 16, 1))
+            mla.attention(arrays[0], arrays[1], d_v=512, **options)
+            for broken in ({"d_v": 577}, {"d_v": 512, "sink": [0.0]}, {"d_v": 512, "mask": call}):
+                try:
+                    mla.attention(arrays[0], arrays[1], **broken, **options)
+                except (ValueError, TypeError):
+                    pass
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before = rounds(100)
+        grown = rounds(200) - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 200 * 16  # not one object per round
+
+
+def test_the_gil_is_released():
+    """While one thread computes, another runs Python: were the lock held, it would see one long gap."""
+    call = make_decode([4096] * 8, 4, 128)
+    start = time.perf_counter()
+    flash_mla_with_kvcache(*call.arguments(), None, None)
+    alone = time.perf_counter() - start
+    ticks, done = [], threading.Event()
+
+    def tick():
+        while not done.is_set():
+            ticks.append(time.perf_counter())
+            time.sleep(0)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    try:
+        start = time.perf_counter()
+        flash_mla_with_kvcache(*call.arguments(), None, None)
+        end = time.perf_counter()
+    finally:
+        done.set()
+        thread.join()
+    inside = [t for t in ticks if start < t < end]
+    assert len(inside) > 20, f"{len(inside)} ticks in {end - start:.3f} s (alone: {alone:.3f} s)"
+
+
+def test_two_threads_at_once():
+    """Each with calls of its own and one cache between them."""
+    call = make_decode([700, 3, 64], 2, 16)
+    expected = flash_mla_with_kvcache(*call.arguments(), None, None, causal=True)
+    wrong = []
+
+    def work():
+        for _ in range(20):
+            out, lse = flash_mla_with_kvcache(*call.arguments(), *get_mla_metadata(call.cache_seqlens, 32, 1), causal=True)
+            if not (torch.equal(out, expected[0]) and torch.equal(lse, expected[1])):
+                wrong.append(1)
+            try:
+                flash_mla_with_kvcache(*call.arguments()[:4], 577, None, None)
+            except ValueError as error:
+                if "head_dim_v = 577" not in str(error):
+                    wrong.append(str(error))
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

@@ -46,15 +46,20 @@ def cases():
         arrays = [x.float().numpy() for x in (q, cache)]
         numpy_paged = {**paged, "page_table": table.numpy(), "lengths": lengths.numpy()}
         c_lse = lse.mT.contiguous()
-        yield f"{size}: flash_mla, metadata tensors", lambda: flash_mla.flash_mla_with_kvcache(*call, *metadata, 0.1, True)
+        yield (
+            f"{size}: flash_mla, metadata tensors",
+            lambda: flash_mla.flash_mla_with_kvcache(*call, *metadata, 0.1, True),
+        )
         yield f"{size}: flash_mla, object", lambda: flash_mla.flash_mla_with_kvcache(*call, *schedule, 0.1, True)
         yield f"{size}: flash_mla, no metadata", lambda: flash_mla.flash_mla_with_kvcache(*call, None, None, 0.1, True)
         yield f"{size}: get_mla_metadata", lambda: flash_mla.get_mla_metadata(lengths, 16, 1)
         yield f"{size}: mla.attention, torch", lambda: mla.attention(q, cache, **paged)
         yield f"{size}: mla.attention, torch, out given", lambda: mla.attention(q, cache, out=out, lse=lse, **paged)
         yield f"{size}: mla.attention, NumPy", lambda: mla.attention(*arrays, **numpy_paged)
-        yield f"{size}: the C call alone (8 tensors lent)", lambda: _core.with_kvcache(*call, *metadata, 0.1, True, None, out,
-                                                                                      c_lse)
+        yield (
+            f"{size}: the C call alone (8 tensors lent)",
+            lambda: _core.with_kvcache(*call, *metadata, 0.1, True, None, out, c_lse),
+        )
     q, _, table, lengths = problem(0, 16, 576)
     yield "two empty outputs of torch, for scale", lambda: (q.new_empty((0, 1, 16, 512)), q.new_empty((0, 16, 1)))
     yield "two empty outputs of NumPy, for scale", lambda: (numpy.empty((0, 1, 16, 512)), numpy.empty((0, 16, 1)))

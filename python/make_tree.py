@@ -42,8 +42,20 @@ def build_wheel(library, include, wheel_dir):
                 shutil.copy2(SOURCE / name, stage / name)
         fresh = pathlib.Path(temporary, "wheel")
         subprocess.run(
-            [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-build-isolation",
-             "--no-deps", "--no-index", "--wheel-dir", str(fresh), str(stage)],
+            [
+                sys.executable,
+                "-m",
+                "pip",
+                "wheel",
+                "--quiet",
+                "--disable-pip-version-check",
+                "--no-build-isolation",
+                "--no-deps",
+                "--no-index",
+                "--wheel-dir",
+                str(fresh),
+                str(stage),
+            ],
             check=True,
             env={**os.environ, "MLA_LIBRARY": str(library), "MLA_INCLUDE": str(include), "MLA_SONAME": soname(library)},
         )

@@ -23,7 +23,13 @@ from .flash_mla_interface import (
 __version__ = _version()
 
 __all__ = [
-    "FlashMLASchedMeta", "__version__", "flash_attn_varlen_func", "flash_attn_varlen_kvpacked_func",
-    "flash_attn_varlen_qkvpacked_func", "flash_mla_sparse_fwd", "flash_mla_with_kvcache", "get_mla_metadata",
+    "FlashMLASchedMeta",
+    "__version__",
+    "flash_attn_varlen_func",
+    "flash_attn_varlen_kvpacked_func",
+    "flash_attn_varlen_qkvpacked_func",
+    "flash_mla_sparse_fwd",
+    "flash_mla_with_kvcache",
+    "get_mla_metadata",
     "set_metadata_style",
 ]

@@ -1,8 +1,8 @@
 """The three operators that compute, and their registration with torch.library.
 
-Each has one implementation (`*_cpu`) and one shape rule (`*_fake`). A plain eager call runs the implementation directly;
-whatever has to see the operator (torch.compile, a dispatch mode, a functorch transform, the profiler) gets it through
-`torch.ops.flash_mla`.
+Each has one implementation (`*_cpu`) and one rule for its outputs (`*_outputs`). A plain eager call runs the
+implementation directly; whatever has to see the operator (torch.compile, a dispatch mode, a functorch transform, the
+profiler) gets it through `torch.ops.flash_mla`.
 """
 
 import torch
@@ -38,11 +38,13 @@ def _require_device(name, value):
 def decode(q, k_cache, block_table, cache_seqlens, head_dim_v, metadata, num_splits, softmax_scale, causal, attn_sink):
     """(out [b, s_q, h_q, head_dim_v], lse [b, h_q, s_q])"""
     if _direct(q):
-        return _decode_cpu(q, k_cache, block_table, cache_seqlens, head_dim_v, metadata, num_splits, softmax_scale, causal,
-                           attn_sink)
+        return _decode_cpu(
+            q, k_cache, block_table, cache_seqlens, head_dim_v, metadata, num_splits, softmax_scale, causal, attn_sink
+        )
     _require_device("q", q)
-    return torch.ops.flash_mla.with_kvcache.default(q, k_cache, block_table, cache_seqlens, head_dim_v, metadata,
-                                                    num_splits, softmax_scale, causal, attn_sink)
+    return torch.ops.flash_mla.with_kvcache.default(
+        q, k_cache, block_table, cache_seqlens, head_dim_v, metadata, num_splits, softmax_scale, causal, attn_sink
+    )
 
 
 def _decode_outputs(q, head_dim_v):
@@ -54,37 +56,61 @@ def _decode_outputs(q, head_dim_v):
     return q.new_empty((b, s_q, h_q, head_dim_v)), q.new_empty((b, h_q, s_q), dtype=torch.float32)
 
 
-def _decode_cpu(q, k_cache, block_table, cache_seqlens, head_dim_v, metadata, num_splits, softmax_scale, causal, attn_sink):
+def _decode_cpu(
+    q, k_cache, block_table, cache_seqlens, head_dim_v, metadata, num_splits, softmax_scale, causal, attn_sink
+):
     out, lse = _decode_outputs(q, head_dim_v)
-    _core.with_kvcache(q, k_cache, block_table, cache_seqlens, head_dim_v, metadata, num_splits, softmax_scale, causal,
-                       attn_sink, out, lse)
+    _core.with_kvcache(
+        q,
+        k_cache,
+        block_table,
+        cache_seqlens,
+        head_dim_v,
+        metadata,
+        num_splits,
+        softmax_scale,
+        causal,
+        attn_sink,
+        out,
+        lse,
+    )
     return out, lse
 
 
-def _decode_fake(q, k_cache, block_table, cache_seqlens, head_dim_v, metadata, num_splits, softmax_scale, causal, attn_sink):
+def _decode_fake(
+    q, k_cache, block_table, cache_seqlens, head_dim_v, metadata, num_splits, softmax_scale, causal, attn_sink
+):
     return _decode_outputs(q, head_dim_v)
 
 
 # ---- metadata --------------------------------------------------------------------------------------------------------
 
 
+@torch.compiler.assume_constant_result
+def _parts_of_this_machine():
+    # On the CPU the number depends on the threads, not on the heads. A traced program keeps the number it was traced
+    # with, in plain sight as an argument of the operator, so that its outputs keep the shapes it expects.
+    return _core.num_parts(1, 1)
+
+
 def metadata(cache_seqlens, num_heads_per_head_k, num_heads_k):
     """(tile_scheduler_metadata [n_part, 8], num_splits [b + 1])"""
+    n_part = _parts_of_this_machine()
     if _direct(cache_seqlens):
-        return _metadata_cpu(cache_seqlens, num_heads_per_head_k, num_heads_k)
+        return _metadata_cpu(cache_seqlens, num_heads_per_head_k, num_heads_k, n_part)
     _require_device("cache_seqlens", cache_seqlens)
-    return torch.ops.flash_mla.get_metadata.default(cache_seqlens, num_heads_per_head_k, num_heads_k)
+    return torch.ops.flash_mla.get_metadata.default(cache_seqlens, num_heads_per_head_k, num_heads_k, n_part)
 
 
-def _metadata_outputs(cache_seqlens, num_heads_per_head_k, num_heads_k):
-    # num_parts() is host arithmetic on two integers, so a traced size is made a number here.
-    n_part = _core.num_parts(int(num_heads_per_head_k), int(num_heads_k))
-    return (cache_seqlens.new_empty((n_part, _METADATA_COLUMNS), dtype=torch.int32),
-            cache_seqlens.new_empty((cache_seqlens.numel() + 1,), dtype=torch.int32))
+def _metadata_outputs(cache_seqlens, num_heads_per_head_k, num_heads_k, n_part):
+    return (
+        cache_seqlens.new_empty((n_part, _METADATA_COLUMNS), dtype=torch.int32),
+        cache_seqlens.new_empty((cache_seqlens.numel() + 1,), dtype=torch.int32),
+    )
 
 
-def _metadata_cpu(cache_seqlens, num_heads_per_head_k, num_heads_k):
-    tile_scheduler_metadata, num_splits = _metadata_outputs(cache_seqlens, num_heads_per_head_k, num_heads_k)
+def _metadata_cpu(cache_seqlens, num_heads_per_head_k, num_heads_k, n_part):
+    tile_scheduler_metadata, num_splits = _metadata_outputs(cache_seqlens, num_heads_per_head_k, num_heads_k, n_part)
     _core.get_metadata(cache_seqlens, num_heads_per_head_k, num_heads_k, tile_scheduler_metadata, num_splits)
     return tile_scheduler_metadata, num_splits
 
@@ -100,7 +126,7 @@ def varlen(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal):
     return torch.ops.flash_mla.attn_varlen.default(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal)
 
 
-def _varlen_fake(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal):
+def _varlen_outputs(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal):
     if q.dim() != 3:
         raise ValueError(f"q has {q.dim()} dimensions, must have 3: [n_token][h_q][d]")
     n_token, h_q, _ = q.shape
@@ -108,7 +134,7 @@ def _varlen_fake(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal):
 
 
 def _varlen_cpu(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal):
-    out, lse = _varlen_fake(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal)
+    out, lse = _varlen_outputs(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal)
     _core.attn_varlen(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal, out, lse)
     # Padding rows before the first and after the last sequence belong to nobody: they get what a row without keys gets.
     first, last = int(cu_seqlens_qo[0]), int(cu_seqlens_qo[-1])
@@ -140,7 +166,8 @@ _register(
     _decode_fake,
 )
 _register(
-    "get_metadata(Tensor cache_seqlens, SymInt num_heads_per_head_k, SymInt num_heads_k) -> (Tensor, Tensor)",
+    "get_metadata(Tensor cache_seqlens, SymInt num_heads_per_head_k, SymInt num_heads_k, int n_part) "
+    "-> (Tensor, Tensor)",
     _metadata_cpu,
     _metadata_outputs,
 )
@@ -148,5 +175,5 @@ _register(
     "attn_varlen(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_qo, Tensor cu_seqlens_kv, float softmax_scale, "
     "bool causal) -> (Tensor, Tensor)",
     _varlen_cpu,
-    _varlen_fake,
+    _varlen_outputs,
 )

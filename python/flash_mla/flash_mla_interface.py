@@ -44,7 +44,8 @@ _style = "auto"
 
 def set_metadata_style(style: str) -> None:
     """Chooses what `get_mla_metadata` returns, for callers that pass one convention's arguments and expect the other's
-    result: "object" (always a FlashMLASchedMeta), "tensor" (always tensors), or "auto" (the default: by the arguments)."""
+    result: "object" (always a FlashMLASchedMeta), "tensor" (always tensors), or "auto" (the default: what the arguments
+    suggest)."""
     global _style
     if style not in ("auto", "object", "tensor"):
         raise ValueError(f"style = {style!r} must be one of 'auto', 'object', 'tensor'")
@@ -56,24 +57,32 @@ def get_mla_metadata(*args, **kwargs) -> Tuple[Union[FlashMLASchedMeta, Tensor],
 
     get_mla_metadata() -> (FlashMLASchedMeta(), None)
 
-    get_mla_metadata(cache_seqlens, num_heads_per_head_k, num_heads_k, num_heads_q=None, is_fp8_kvcache=False, topk=None)
-    -> (tile_scheduler_metadata, num_splits)
+    get_mla_metadata(cache_seqlens, num_heads_per_head_k, num_heads_k, num_heads_q=None, is_fp8_kvcache=False,
+                     topk=None) -> (tile_scheduler_metadata, num_splits)
         cache_seqlens           int32 [b], contiguous: keys per request
         num_heads_per_head_k    s_q * h_q // h_k; also called num_q_tokens_per_head_k
         num_heads_k             h_k
         num_heads_q             ignored
         tile_scheduler_metadata int32 [n_part, 8], num_splits int32 [b + 1]; treat both as opaque
 
-    Raises TypeError (dtype, missing arguments), ValueError (shape, counts below 1), NotImplementedError (is_fp8_kvcache,
-    topk). See also `set_metadata_style`.
+    Raises TypeError (dtype, missing arguments), ValueError (shape, counts below 1), NotImplementedError
+    (is_fp8_kvcache, topk). See also `set_metadata_style`.
     """
     if _style == "object" or (_style == "auto" and not args and not kwargs):
         return FlashMLASchedMeta(), None
     return _metadata_tensors(*args, **kwargs)
 
 
-def _metadata_tensors(cache_seqlens, num_heads_per_head_k=None, num_heads_k=None, num_heads_q=None, is_fp8_kvcache=False,
-                      topk=None, *, num_q_tokens_per_head_k=None):
+def _metadata_tensors(
+    cache_seqlens,
+    num_heads_per_head_k=None,
+    num_heads_k=None,
+    num_heads_q=None,
+    is_fp8_kvcache=False,
+    topk=None,
+    *,
+    num_q_tokens_per_head_k=None,
+):
     if num_heads_per_head_k is None:
         num_heads_per_head_k = num_q_tokens_per_head_k
     elif num_q_tokens_per_head_k is not None:
@@ -125,16 +134,16 @@ def flash_mla_with_kvcache(
                    a FlashMLASchedMeta and None, or the two tensors of get_mla_metadata(), or None and None. Tensors are
                    checked for dtype and shape; whatever they hold, the result is right
     softmax_scale  default 1 / sqrt(d)
-    causal         a token sees no key after its own position, the last token being level with the last key; has no effect
-                   when s_q is 1
+    causal         a token sees no key after its own position, the last token being level with the last key; has no
+                   effect when s_q is 1
     attn_sink      f32 [h_q]: out is scaled by 1 / (1 + exp(sink - lse)); lse does not count it
     enable_batch_invariant   on the CPU a request's bits never depend on the batch: nothing to do
     out            new, dtype of q [b, s_q, h_q, head_dim_v]
     lse            new, f32 [b, h_q, s_q], natural log; a token that sees no key has out 0 and lse +inf
 
-    Raises ValueError (shapes, strides, devices, lengths beyond the table, bad page ids), TypeError (dtypes, int64 lengths
-    or tables, a bool for a number), AssertionError (a FlashMLASchedMeta of another configuration, or given together with
-    num_splits), NotImplementedError naming the argument (is_fp8_kvcache and everything sparse).
+    Raises ValueError (shapes, strides, devices, lengths beyond the table, bad page ids), TypeError (dtypes, int64
+    lengths or tables, a bool for a number), AssertionError (a FlashMLASchedMeta of another configuration, or given
+    together with num_splits), NotImplementedError naming the argument (is_fp8_kvcache and everything sparse).
     """
     if not (isinstance(q, Tensor) and isinstance(k_cache, Tensor)):
         _require_tensors(q=q, k_cache=k_cache)
@@ -144,13 +153,26 @@ def flash_mla_with_kvcache(
         raise TypeError(f"causal must be a bool, not a tensor: {_POSITIONS}")
     softmax_scale = _scale(q, softmax_scale)
     causal = bool(causal)
-    if (is_fp8_kvcache or indices is not None or extra_k_cache is not None or extra_indices_in_kvcache is not None
-            or topk_length is not None or extra_topk_length is not None):
-        for name, value in (("indices", indices), ("is_fp8_kvcache", is_fp8_kvcache), ("extra_k_cache", extra_k_cache),
-                            ("extra_indices_in_kvcache", extra_indices_in_kvcache), ("topk_length", topk_length),
-                            ("extra_topk_length", extra_topk_length)):
+    if (
+        is_fp8_kvcache
+        or indices is not None
+        or extra_k_cache is not None
+        or extra_indices_in_kvcache is not None
+        or topk_length is not None
+        or extra_topk_length is not None
+    ):
+        for name, value in (
+            ("indices", indices),
+            ("is_fp8_kvcache", is_fp8_kvcache),
+            ("extra_k_cache", extra_k_cache),
+            ("extra_indices_in_kvcache", extra_indices_in_kvcache),
+            ("topk_length", topk_length),
+            ("extra_topk_length", extra_topk_length),
+        ):
             if value is not None and value is not False:
-                raise NotImplementedError(f"{name} is not implemented: only dense attention over a bf16 or f16 cache is")
+                raise NotImplementedError(
+                    f"{name} is not implemented: only dense attention over a bf16 or f16 cache is"
+                )
     if block_table is None or cache_seqlens is None:
         name = "block_table" if block_table is None else "cache_seqlens"
         raise TypeError(f"{name} may be None only when indices is given")
@@ -161,8 +183,18 @@ def flash_mla_with_kvcache(
         tile_scheduler_metadata, num_splits = _schedule(tile_scheduler_metadata, q, k_cache, cache_seqlens, causal)
     elif (tile_scheduler_metadata is None) != (num_splits is None):
         raise TypeError("tile_scheduler_metadata and num_splits must both be tensors or both be None")
-    return _ops.decode(q, k_cache, block_table, cache_seqlens, head_dim_v, tile_scheduler_metadata, num_splits,
-                       softmax_scale, causal, attn_sink)
+    return _ops.decode(
+        q,
+        k_cache,
+        block_table,
+        cache_seqlens,
+        head_dim_v,
+        tile_scheduler_metadata,
+        num_splits,
+        softmax_scale,
+        causal,
+        attn_sink,
+    )
 
 
 def _require_tensors(**arguments):
@@ -188,22 +220,32 @@ def _schedule(meta, q, k_cache, cache_seqlens, causal):
     _, page_block_size, h_k, _ = k_cache.shape
     config = (b, s_q, h_q, page_block_size, h_k, causal, False, None, None, None)
     if not meta.have_initialized:
-        meta.tile_scheduler_metadata, meta.num_splits = _ops.metadata(cache_seqlens, max(s_q * h_q // max(h_k, 1), 1),
-                                                                      max(h_k, 1))
+        meta.tile_scheduler_metadata, meta.num_splits = _ops.metadata(
+            cache_seqlens, max(s_q * h_q // max(h_k, 1), 1), max(h_k, 1)
+        )
         meta.config = FlashMLASchedMeta.Config(*config)
         meta.have_initialized = True
     elif meta.config != config:
         name, old, new = next(three for three in zip(meta.config._fields, meta.config, config) if three[1] != three[2])
-        raise AssertionError(f"the FlashMLASchedMeta was made for {name} = {old}, this call has {new}; "
-                             "make a new one with get_mla_metadata()")
+        raise AssertionError(
+            f"the FlashMLASchedMeta was made for {name} = {old}, this call has {new}; "
+            "make a new one with get_mla_metadata()"
+        )
     return meta.tile_scheduler_metadata, meta.num_splits
 
 
 # ---- prefill ---------------------------------------------------------------------------------------------------------
 
 
-def flash_mla_sparse_fwd(q: Tensor, kv: Tensor, indices: Tensor, sm_scale: float, d_v: int = 512,
-                         attn_sink: Optional[Tensor] = None, topk_length: Optional[Tensor] = None):
+def flash_mla_sparse_fwd(
+    q: Tensor,
+    kv: Tensor,
+    indices: Tensor,
+    sm_scale: float,
+    d_v: int = 512,
+    attn_sink: Optional[Tensor] = None,
+    topk_length: Optional[Tensor] = None,
+):
     """Sparse prefill. Raises NotImplementedError: `indices` is not implemented."""
     raise NotImplementedError("indices (sparse attention) is not implemented")
 
@@ -255,10 +297,21 @@ def flash_attn_varlen_qkvpacked_func(
     deterministic: bool = False,
     is_varlen: bool = True,
 ) -> Tuple[Tensor, Tensor]:
-    """`flash_attn_varlen_func` with q, k and v side by side in the last dim: qkv [n_token, h, 2 * head_dim_qk + d_v]."""
+    """`flash_attn_varlen_func` with q, k, v side by side in the last dim: qkv [n_token, h, 2 * head_dim_qk + d_v]."""
     return flash_attn_varlen_func(
-        qkv[..., :head_dim_qk], qkv[..., head_dim_qk:2 * head_dim_qk], qkv[..., 2 * head_dim_qk:], cu_seqlens, cu_seqlens,
-        max_seqlen, max_seqlen, dropout_p, softmax_scale, causal, deterministic, is_varlen)
+        qkv[..., :head_dim_qk],
+        qkv[..., head_dim_qk : 2 * head_dim_qk],
+        qkv[..., 2 * head_dim_qk :],
+        cu_seqlens,
+        cu_seqlens,
+        max_seqlen,
+        max_seqlen,
+        dropout_p,
+        softmax_scale,
+        causal,
+        deterministic,
+        is_varlen,
+    )
 
 
 def flash_attn_varlen_kvpacked_func(
@@ -277,5 +330,16 @@ def flash_attn_varlen_kvpacked_func(
 ) -> Tuple[Tensor, Tensor]:
     """`flash_attn_varlen_func` with k and v side by side in the last dim: kv [n_row, h_k, head_dim_qk + d_v]."""
     return flash_attn_varlen_func(
-        q, kv[..., :head_dim_qk], kv[..., head_dim_qk:], cu_seqlens_qo, cu_seqlens_kv, max_seqlen_qo, max_seqlen_kv,
-        dropout_p, softmax_scale, causal, deterministic, is_varlen)
+        q,
+        kv[..., :head_dim_qk],
+        kv[..., head_dim_qk:],
+        cu_seqlens_qo,
+        cu_seqlens_kv,
+        max_seqlen_qo,
+        max_seqlen_kv,
+        dropout_p,
+        softmax_scale,
+        causal,
+        deterministic,
+        is_varlen,
+    )

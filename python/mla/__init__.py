@@ -15,6 +15,16 @@ from ._machine import Isa, Kernel, isa, kernels, set_isa, version
 __version__ = _core.version()
 
 __all__ = [
-    "Isa", "Kernel", "Segment", "Visible", "__version__", "attention", "compressed", "isa", "kernels", "set_isa", "version",
+    "Isa",
+    "Kernel",
+    "Segment",
+    "Visible",
+    "__version__",
+    "attention",
+    "compressed",
+    "isa",
+    "kernels",
+    "set_isa",
+    "version",
     "window",
 ]

@@ -30,14 +30,14 @@ _CAUSAL = Visible(_VISIBLE_CAUSAL)
 
 
 def window(left: int, right: int) -> Visible:
-    """A sliding window: `left` keys before the token's own position, itself, and `right` keys after it; -1 for no limit.
-    The last query token is level with the last key."""
+    """A sliding window: `left` keys before the token's own position, itself, and `right` keys after it; -1 for no
+    limit. The last query token is level with the last key."""
     return Visible(_VISIBLE_WINDOW, left=left, right=right)
 
 
 def compressed(ratio: int, residual: Any = None) -> Visible:
-    """Rows that stand for `ratio` tokens each: a row is visible once all its tokens are. `residual`: int32 [n_seq], tokens
-    not yet compressed; None: 0."""
+    """Rows that stand for `ratio` tokens each: a row is visible once all its tokens are. `residual`: int32 [n_seq],
+    tokens not yet compressed; None: 0."""
     return Visible(_VISIBLE_COMPRESSED, ratio=ratio, residual=residual)
 
 
@@ -65,16 +65,46 @@ class Segment:
     The arguments are those of `attention` that describe keys.
     """
 
-    __slots__ = ("k", "fields")
+    __slots__ = ("fields",)
 
-    def __init__(self, k, *, v=None, k_rope=None, k_begin=None, page_table=None, lengths=None, key_list=None,
-                 key_list_lengths=None, list_address="logical", list_rule="skip", causal=False, visible=None, mask=None,
-                 descale=None):
+    def __init__(
+        self,
+        k,
+        *,
+        v=None,
+        k_rope=None,
+        k_begin=None,
+        page_table=None,
+        lengths=None,
+        key_list=None,
+        key_list_lengths=None,
+        list_address="logical",
+        list_rule="skip",
+        causal=False,
+        visible=None,
+        mask=None,
+        descale=None,
+    ):
         rule, left, right, ratio, residual = _visible(causal, visible)
-        self.k = k
-        self.fields = (k, k_rope, v, k_begin, page_table, lengths, key_list, key_list_lengths, mask, descale, residual,
-                       _choose("list_address", list_address, _LIST_ADDRESS),
-                       _choose("list_rule", list_rule, _LIST_RULE), rule, left, right, ratio)
+        self.fields = (
+            k,
+            k_rope,
+            v,
+            k_begin,
+            page_table,
+            lengths,
+            key_list,
+            key_list_lengths,
+            mask,
+            descale,
+            residual,
+            _choose("list_address", list_address, _LIST_ADDRESS),
+            _choose("list_rule", list_rule, _LIST_RULE),
+            rule,
+            left,
+            right,
+            ratio,
+        )
 
 
 def attention(
@@ -126,8 +156,8 @@ def attention(
         lse[t, h] = log(sum_j exp(s[j]))                   v[j] = first d_v columns of row j, or an array of its own
 
     Arrays may be NumPy, torch, or anything with `__dlpack__`, on the CPU, with any strides except that the last must be
-    1. They are not copied. Values are f32, f16 or bf16 (torch.bfloat16, ml_dtypes.bfloat16, or uint16 with dtype="bf16");
-    everything that counts or points is int32.
+    1. They are not copied. Values are f32, f16 or bf16 (torch.bfloat16, ml_dtypes.bfloat16, or uint16 with
+    dtype="bf16"); everything that counts or points is int32.
 
     Queries
         q           [n_seq, n_q, n_head, d] ("batched") or [n_token, n_head, d] ("packed")
@@ -144,8 +174,8 @@ def attention(
         k_begin     packed: [n_seq + 1]
         lengths     [n_seq], keys per sequence; required with page_table
         key_list    [n_seq, n_q, n_entry] or [n_token, n_entry]: attend to these keys alone; key_list_lengths says how
-                    many entries count; list_address "logical" (positions of the sequence) or "physical" (rows of the whole
-                    cache); list_rule "skip" or "stop" at an entry that names no key
+                    many entries count; list_address "logical" (positions of the sequence) or "physical" (rows of the
+                    whole cache); list_rule "skip" or "stop" at an entry that names no key
         causal      a token sees no key after its own position; the last token is level with the last key
         visible     instead of causal: "all", "causal", window(left, right) or compressed(ratio, residual)
         mask        added to the scaled scores: [n_seq, n_q, max_len] or [n_token, max_len], any strides
@@ -172,9 +202,22 @@ def attention(
     NotImplementedError (legal, but not in this build), MemoryError; the message names the argument. Outputs are then
     untouched.
     """
-    first = Segment(k, v=v, k_rope=k_rope, k_begin=k_begin, page_table=page_table, lengths=lengths, key_list=key_list,
-                    key_list_lengths=key_list_lengths, list_address=list_address, list_rule=list_rule, causal=causal,
-                    visible=visible, mask=mask, descale=descale)
+    first = Segment(
+        k,
+        v=v,
+        k_rope=k_rope,
+        k_begin=k_begin,
+        page_table=page_table,
+        lengths=lengths,
+        key_list=key_list,
+        key_list_lengths=key_list_lengths,
+        list_address=list_address,
+        list_rule=list_rule,
+        causal=causal,
+        visible=visible,
+        mask=mask,
+        descale=descale,
+    )
     if dtype not in (None, "bf16"):
         raise ValueError(f"dtype = {dtype!r} must be None or 'bf16'")
     q_shape = _shape("q", q)
@@ -198,11 +241,30 @@ def attention(
     if lse is None:
         lse = empty_like_library(q, q_shape[:-1], "f32")
     _core.attention(
-        q, q_rope, q_begin, q_lengths, q_descale, qk_descale, pv_descale, sink, out, lse, max,
-        (first.fields,) if second is None else (first.fields, second.fields), d_v, softmax_scale,
-        _choose("lse_base", lse_base, _LSE_BASE), _choose("lse_empty", lse_empty, _LSE_EMPTY), lse_with_sink,
-        _choose("p_rounding", p_rounding, _P_ROUNDING), p_tile, _choose("arithmetic", arithmetic, _ARITHMETIC),
-        _choose("backend", backend, _BACKEND), n_thread, dtype == "bf16")
+        q,
+        q_rope,
+        q_begin,
+        q_lengths,
+        q_descale,
+        qk_descale,
+        pv_descale,
+        sink,
+        out,
+        lse,
+        max,
+        (first.fields,) if second is None else (first.fields, second.fields),
+        d_v,
+        softmax_scale,
+        _choose("lse_base", lse_base, _LSE_BASE),
+        _choose("lse_empty", lse_empty, _LSE_EMPTY),
+        lse_with_sink,
+        _choose("p_rounding", p_rounding, _P_ROUNDING),
+        p_tile,
+        _choose("arithmetic", arithmetic, _ARITHMETIC),
+        _choose("backend", backend, _BACKEND),
+        n_thread,
+        dtype == "bf16",
+    )
     return out, lse
 
 

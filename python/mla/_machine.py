@@ -38,8 +38,8 @@ def kernels() -> List[Kernel]:
 
 
 def set_isa(name: Optional[str]) -> None:
-    """Caps the level of instruction set for the whole process: "scalar", "avx2", ...; None lifts the cap (the environment
-    variable MLA_ISA then counts again).
+    """Caps the level of instruction set for the whole process: "scalar", "avx2", ...; None lifts the cap (the
+    environment variable MLA_ISA then counts again).
 
     Raises ValueError for a level that is unknown, not compiled in or not usable on this machine. Not meant to be called
     while other threads compute.

@@ -107,7 +107,8 @@ static int read_dtype(const dlpack_tensor *from, bool u16_is_bf16, const char *n
             *dtype = MLA_DTYPE_BF16;
             return 0;
         }
-        PyErr_Format(PyExc_TypeError, "%s has dtype uint16; if these are the bits of bfloat16, say dtype=\"bf16\"", name);
+        PyErr_Format(PyExc_TypeError, "%s has dtype uint16; if these are the bits of bfloat16, say dtype=\"bf16\"",
+                     name);
         return -1;
     }
     if (from->dtype_code >= DLPACK_FLOAT8_FIRST && from->dtype_code <= DLPACK_FLOAT4_LAST) {
@@ -117,7 +118,8 @@ static int read_dtype(const dlpack_tensor *from, bool u16_is_bf16, const char *n
     }
     static const char *const kind[] = {"int", "uint", "float", "opaque", "bfloat", "complex", "bool"};
     PyErr_Format(PyExc_TypeError, "%s has dtype %s%d, which libmla does not know", name,
-                 from->dtype_code < sizeof kind / sizeof kind[0] ? kind[from->dtype_code] : "unknown", from->dtype_bits);
+                 from->dtype_code < sizeof kind / sizeof kind[0] ? kind[from->dtype_code] : "unknown",
+                 from->dtype_bits);
     return -1;
 }
 
@@ -133,9 +135,7 @@ static int read_tensor(const dlpack_tensor *from, bool u16_is_bf16, const char *
     }
     switch (from->device_type) {
     case DLPACK_CPU:
-    case DLPACK_CUDA_HOST: /* pinned host memory is host memory */
-        to->device.type = MLA_DEVICE_CPU;
-        break;
+    case DLPACK_CUDA_HOST: /* pinned host memory is host memory */ to->device.type = MLA_DEVICE_CPU; break;
     case DLPACK_CUDA:
     case DLPACK_CUDA_MANAGED:
         to->device.type = MLA_DEVICE_CUDA;
@@ -217,8 +217,8 @@ static PyObject *find_dlpack(PyObject *array, const char *name)
         PyErr_Clear();
         PyObject *type_name = PyObject_GetAttrString((PyObject *)Py_TYPE(array), "__name__");
         if (type_name != NULL) {
-            PyErr_Format(PyExc_TypeError, "%s must be an array (NumPy, torch or any other with __dlpack__), not %U", name,
-                         type_name);
+            PyErr_Format(PyExc_TypeError, "%s must be an array (NumPy, torch or any other with __dlpack__), not %U",
+                         name, type_name);
             Py_DECREF(type_name);
         }
     }

@@ -52,7 +52,15 @@ _Static_assert(sizeof query_slots / sizeof query_slots[0] + sizeof output_slots 
                "py_borrow is too small for a call");
 
 /* The numbers that follow the arrays of a segment. */
-enum { SEGMENT_ADDRESS, SEGMENT_LIST_RULE, SEGMENT_VISIBLE, SEGMENT_LEFT, SEGMENT_RIGHT, SEGMENT_RATIO, N_SEGMENT_NUMBER };
+enum {
+    SEGMENT_ADDRESS,
+    SEGMENT_LIST_RULE,
+    SEGMENT_VISIBLE,
+    SEGMENT_LEFT,
+    SEGMENT_RIGHT,
+    SEGMENT_RATIO,
+    N_SEGMENT_NUMBER
+};
 
 /* The arguments of _core.attention(): the arrays of query_slots, those of output_slots, then these. */
 enum {
@@ -71,8 +79,7 @@ enum {
     N_ARG
 };
 
-const char py_attention_doc[] =
-    "Every field of an mla_problem in a fixed order; the public form is mla.attention().";
+const char py_attention_doc[] = "Every field of an mla_problem in a fixed order; the public form is mla.attention().";
 
 static int read_segment(py_borrow *borrow, PyObject *from, mla_segment *segment)
 {
@@ -140,7 +147,8 @@ static int read_numbers(PyObject *const *args, mla_problem *problem, mla_plan_op
         return -1;
     }
     if (p_tile < INT32_MIN || p_tile > INT32_MAX || n_thread < 0 || n_thread > INT32_MAX) {
-        PyErr_Format(PyExc_ValueError, "%s is out of range", n_thread < 0 || n_thread > INT32_MAX ? "n_thread" : "p_tile");
+        PyErr_Format(PyExc_ValueError, "%s is out of range",
+                     n_thread < 0 || n_thread > INT32_MAX ? "n_thread" : "p_tile");
         return -1;
     }
     problem->softmax_scale = (float)PyFloat_AsDouble(args[ARG_SOFTMAX_SCALE]);

@@ -3,8 +3,6 @@
  */
 #include "py_core.h"
 
-#include <string.h>
-
 #include "mla/flash_mla.h"
 
 /* [b][h][s] seen as [b][s][h], or back */
@@ -25,6 +23,43 @@ typedef struct decode_call {
     float softmax_scale;
     bool causal;
 } decode_call;
+
+/* What flash_mla_with_kvcache() demands beyond the rules of the problem that decode_with_sink() lowers to. */
+static int check_decode(const decode_call *call)
+{
+    if (call->q.dtype != MLA_DTYPE_BF16 && call->q.dtype != MLA_DTYPE_F16) {
+        PyErr_Format(PyExc_TypeError, "q.dtype = %s must be f16 or bf16", mla_dtype_name(call->q.dtype));
+        return -1;
+    }
+    if (call->k_cache.dtype != call->q.dtype) {
+        PyErr_Format(PyExc_TypeError, "k_cache.dtype = %s differs from q.dtype = %s",
+                     mla_dtype_name(call->k_cache.dtype), mla_dtype_name(call->q.dtype));
+        return -1;
+    }
+    int64_t d = call->q.dim[call->q.ndim - 1];
+    if (call->head_dim_v < 1 || call->head_dim_v > d) {
+        PyErr_Format(PyExc_ValueError, "head_dim_v = %lld must be between 1 and q.dim[3] = %lld",
+                     (long long)call->head_dim_v, (long long)d);
+        return -1;
+    }
+    const mla_tensor *hints[] = {&call->metadata, &call->num_splits};
+    for (int i = 0; i < 2; i++) {
+        if (hints[i]->ndim != 0 && hints[i]->dtype != MLA_DTYPE_I32) {
+            PyErr_Format(PyExc_TypeError, "%s.dtype = %s must be i32", hints[i]->name, mla_dtype_name(hints[i]->dtype));
+            return -1;
+        }
+    }
+    if (call->metadata.ndim != 0 && (call->metadata.ndim != 2 || call->metadata.dim[1] != FLASH_MLA_METADATA_COLUMNS)) {
+        PyErr_Format(PyExc_ValueError, "%s must be [n_part][%d]", call->metadata.name, FLASH_MLA_METADATA_COLUMNS);
+        return -1;
+    }
+    if (call->num_splits.ndim != 0 && (call->num_splits.ndim != 1 || call->num_splits.dim[0] != call->q.dim[0] + 1)) {
+        PyErr_Format(PyExc_ValueError, "%s must be [b + 1], b being %lld", call->num_splits.name,
+                     (long long)call->q.dim[0]);
+        return -1;
+    }
+    return 0;
+}
 
 /* The interface of 2025 has no sink, the library's problem has: the rest is lowered as flash_mla_with_kvcache() does. */
 static mla_status decode_with_sink(const decode_call *call)
@@ -74,7 +109,7 @@ PyObject *py_flash_mla(PyObject *self, PyObject *const *args, Py_ssize_t n)
     }
     call.softmax_scale = (float)PyFloat_AsDouble(args[7]);
     call.causal = PyObject_IsTrue(args[8]) == 1;
-    if (PyErr_Occurred()) {
+    if (PyErr_Occurred() || (call.sink.ndim != 0 && check_decode(&call) != 0)) {
         goto end;
     }
     mla_status status;
@@ -115,8 +150,8 @@ PyObject *py_get_metadata(PyObject *self, PyObject *const *args, Py_ssize_t n)
         py_integer(args[2], "num_heads_k", &num_heads_k) == 0 &&
         py_borrow_output(&borrow, args[3], "tile_scheduler_metadata", &metadata) == 0 &&
         py_borrow_output(&borrow, args[4], "num_splits", &num_splits) == 0) {
-        result = py_result(
-            flash_mla_get_metadata(&cache_seqlens, num_heads_per_head_k, num_heads_k, &metadata, &num_splits));
+        result = py_result(flash_mla_get_metadata(&cache_seqlens, num_heads_per_head_k, num_heads_k, &metadata,
+                                                  &num_splits));
     }
     py_borrow_end(&borrow);
     return result;

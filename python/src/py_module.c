@@ -102,8 +102,8 @@ static PyObject *kernels(PyObject *self, PyObject *unused)
     if (list != NULL) {
         mla_kernel_list(info, n);
         for (size_t i = 0; i < n; i++) {
-            PyObject *row = Py_BuildValue("(sssO)", info[i].name, info[i].kind, info[i].isa,
-                                          info[i].selected ? Py_True : Py_False);
+            PyObject *row =
+                Py_BuildValue("(sssO)", info[i].name, info[i].kind, info[i].isa, info[i].selected ? Py_True : Py_False);
             if (row == NULL || PyList_Append(list, row) != 0) {
                 Py_CLEAR(list);
             }

@@ -22,7 +22,9 @@ def attend(q, k, v, scale, visible, sink=None):
     if visible.numel() == 0:
         return out, lse
     patterns, pattern_of = visible.unique(dim=0, return_inverse=True)
-    for number, seen in enumerate(patterns):  # rows that see the same keys are computed together, with no other key in sight
+    for number, seen in enumerate(
+        patterns
+    ):  # rows that see the same keys are computed together, with no other key in sight
         if not seen.any():
             continue
         rows = pattern_of == number
@@ -97,8 +99,8 @@ def tenth_normal(*shape, dtype=torch.bfloat16):
 
 
 def make_decode(lengths, s_q=1, h_q=16, h_kv=1, d=576, dv=512, page=64, dtype=torch.bfloat16, spare_pages=3):
-    """Pages in random order, a table padded to a multiple of 256 tokens with GARBAGE, and NaN in every cache row that no
-    request owns."""
+    """Pages in random order, a table padded to a multiple of 256 tokens with GARBAGE, and NaN in every cache row that
+    no request owns."""
     need = [math.ceil(max(n, 0) / page) for n in lengths]
     width = max(max(need, default=0), 1)
     width = math.ceil(width * page / 256) * 256 // page if page <= 256 else width
@@ -113,8 +115,13 @@ def make_decode(lengths, s_q=1, h_q=16, h_kv=1, d=576, dv=512, page=64, dtype=to
         rows[max(n, 0) :] = float("nan")
         k_cache[table[i, :pages].long()] = rows.view(pages, page, h_kv, d)
         used += pages
-    return Decode(tenth_normal(len(lengths), s_q, h_q, d, dtype=dtype), k_cache, table,
-                  torch.tensor(lengths, dtype=torch.int32), dv)
+    return Decode(
+        tenth_normal(len(lengths), s_q, h_q, d, dtype=dtype),
+        k_cache,
+        table,
+        torch.tensor(lengths, dtype=torch.int32),
+        dv,
+    )
 
 
 def counting_cache(n_page, page, h_kv=1, d=576, dtype=torch.bfloat16):
@@ -135,16 +142,22 @@ def assert_close(what, answer, reference, absolute, relative, cosine=1e-7):
     answer, reference = answer.double().clone(), reference.double().clone()
     for name, find in (("+inf", lambda x: x == INF), ("-inf", lambda x: x == -INF), ("NaN", torch.isnan)):
         mine, theirs = find(answer), find(reference)
-        assert torch.equal(mine, theirs), f"{what}: {int(mine.sum())} elements are {name}, of {int(theirs.sum())} expected"
+        assert torch.equal(mine, theirs), (
+            f"{what}: {int(mine.sum())} elements are {name}, of {int(theirs.sum())} expected"
+        )
         answer[mine], reference[theirs] = 0, 0
     difference = (answer - reference).abs()
     wrong = ~((difference < absolute) | (difference / (reference.abs() + 1e-6) < relative))
     if wrong.any():
         place = tuple(int(x) for x in wrong.nonzero()[0])
-        raise AssertionError(f"{what}: {int(wrong.sum())} of {wrong.numel()} elements are off, the first at {place}: "
-                             f"{float(answer[place])} instead of {float(reference[place])}")
+        raise AssertionError(
+            f"{what}: {int(wrong.sum())} of {wrong.numel()} elements are off, the first at {place}: "
+            f"{float(answer[place])} instead of {float(reference[place])}"
+        )
     norm = float((reference**2).sum())
-    distance = 0.0 if norm < 1e-12 else 1 - 2 * float((answer * reference).sum()) / float((answer**2 + reference**2).sum())
+    distance = (
+        0.0 if norm < 1e-12 else 1 - 2 * float((answer * reference).sum()) / float((answer**2 + reference**2).sum())
+    )
     assert distance <= cosine, f"{what}: cosine distance {distance}, at most {cosine} allowed"
 
 

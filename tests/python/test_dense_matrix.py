@@ -14,6 +14,8 @@ from reference import assert_decode_close, make_decode
 
 HEADS = [(h_q, h_kv) for h_q in (1, 3, 9, 63, 64, 126, 128) for h_kv in (1, 2, 3, 8) if h_q % h_kv == 0]
 SHAPES = list(itertools.product((1, 2, 6, 64), (1, 2, 4), (20, 140, 4096), HEADS))
+
+
 def scores(shape):
     b, s_q, s_k, (h_q, _) = shape
     return b * s_q * s_k * h_q
@@ -36,7 +38,9 @@ def lengths_of(b, s_q, s_k, varlen):
     return torch.normal(float(s_k), s_k / 2, (b,)).int().clamp(min=s_q).tolist()
 
 
-@pytest.mark.parametrize("b, s_q, s_k, heads", CHOSEN, ids=lambda x: "x".join(map(str, x)) if isinstance(x, tuple) else x)
+@pytest.mark.parametrize(
+    "b, s_q, s_k, heads", CHOSEN, ids=lambda x: "x".join(map(str, x)) if isinstance(x, tuple) else x
+)
 def test_dense_decode(b, s_q, s_k, heads):
     h_q, h_kv = heads
     for varlen in (False, True):

@@ -4,7 +4,6 @@ import math
 
 import flash_mla
 import pytest
-import reference
 import torch
 from flash_mla import FlashMLASchedMeta, flash_mla_with_kvcache, get_mla_metadata
 from reference import INF, assert_decode_close, counting_cache, make_decode
@@ -32,8 +31,9 @@ def test_call_of_february_2025():
     tile_scheduler_metadata, num_splits = get_mla_metadata(call.cache_seqlens, 2 * 16 // 1, 1)
     assert tile_scheduler_metadata.dtype == torch.int32 and tile_scheduler_metadata.shape[1] == 8
     assert num_splits.dtype == torch.int32 and num_splits.shape == (4,)
-    out, lse = flash_mla_with_kvcache(call.q, call.k_cache, call.block_table, call.cache_seqlens, 512,
-                                      tile_scheduler_metadata, num_splits, None, True)
+    out, lse = flash_mla_with_kvcache(
+        call.q, call.k_cache, call.block_table, call.cache_seqlens, 512, tile_scheduler_metadata, num_splits, None, True
+    )
     assert out.shape == (3, 2, 16, 512) and out.dtype == torch.bfloat16
     assert lse.shape == (3, 16, 2) and lse.dtype == torch.float32
     assert_decode_close((out, lse), call.reference(causal=True), torch.bfloat16)
@@ -43,24 +43,44 @@ def test_call_of_january_2026():
     call = make_decode([130, 7, 65], s_q=2, h_q=16)
     sched_meta, num_splits = get_mla_metadata()
     assert isinstance(sched_meta, FlashMLASchedMeta) and num_splits is None and not sched_meta.have_initialized
-    out, lse = flash_mla_with_kvcache(q=call.q, k_cache=call.k_cache, block_table=call.block_table,
-                                      cache_seqlens=call.cache_seqlens, head_dim_v=512, tile_scheduler_metadata=sched_meta,
-                                      softmax_scale=0.05, causal=True)
+    out, lse = flash_mla_with_kvcache(
+        q=call.q,
+        k_cache=call.k_cache,
+        block_table=call.block_table,
+        cache_seqlens=call.cache_seqlens,
+        head_dim_v=512,
+        tile_scheduler_metadata=sched_meta,
+        softmax_scale=0.05,
+        causal=True,
+    )
     assert_decode_close((out, lse), call.reference(scale=0.05, causal=True), torch.bfloat16)
     assert sched_meta.have_initialized
     assert sched_meta.config == (3, 2, 16, 64, 1, True, False, None, None, None)
-    assert sched_meta.config._fields == ("b", "s_q", "h_q", "page_block_size", "h_k", "causal", "is_fp8_kvcache", "topk",
-                                         "extra_page_block_size", "extra_topk")
+    assert sched_meta.config._fields == (
+        "b",
+        "s_q",
+        "h_q",
+        "page_block_size",
+        "h_k",
+        "causal",
+        "is_fp8_kvcache",
+        "topk",
+        "extra_page_block_size",
+        "extra_topk",
+    )
     assert sched_meta.tile_scheduler_metadata.shape[1] == 8 and sched_meta.num_splits.shape == (4,)
 
 
-@pytest.mark.parametrize("arguments, named", [
-    (("lengths", 32, 1), {}),
-    (("lengths",), {"num_heads_per_head_k": 32, "num_heads_k": 1}),
-    (("lengths",), {"num_q_tokens_per_head_k": 32, "num_heads_k": 1}),
-    ((), {"cache_seqlens": "lengths", "num_q_tokens_per_head_k": 32, "num_heads_k": 1, "num_heads_q": 16}),
-    (("lengths", 32, 1, 16, False, None), {}),
-])
+@pytest.mark.parametrize(
+    "arguments, named",
+    [
+        (("lengths", 32, 1), {}),
+        (("lengths",), {"num_heads_per_head_k": 32, "num_heads_k": 1}),
+        (("lengths",), {"num_q_tokens_per_head_k": 32, "num_heads_k": 1}),
+        ((), {"cache_seqlens": "lengths", "num_q_tokens_per_head_k": 32, "num_heads_k": 1, "num_heads_q": 16}),
+        (("lengths", 32, 1, 16, False, None), {}),
+    ],
+)
 def test_metadata_goes_by_three_argument_names(arguments, named):
     lengths = torch.tensor([100, 3000, 0], dtype=torch.int32)
     expected = get_mla_metadata(lengths, 32, 1)
@@ -92,19 +112,27 @@ def test_names_where_callers_import_them():
 
     assert flash_mla_interface.FlashMLASchedMeta is FlashMLASchedMeta
     assert flash_mla_interface.flash_mla_with_kvcache is flash_mla_with_kvcache
-    for name in ("flash_mla_sparse_fwd", "flash_attn_varlen_func", "flash_attn_varlen_qkvpacked_func",
-                 "flash_attn_varlen_kvpacked_func", "__version__"):
+    for name in (
+        "flash_mla_sparse_fwd",
+        "flash_attn_varlen_func",
+        "flash_attn_varlen_qkvpacked_func",
+        "flash_attn_varlen_kvpacked_func",
+        "__version__",
+    ):
         assert hasattr(flash_mla, name)
 
 
 # ---- metadata --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lengths, parts, splits, rows", [
-    ([1000], 4, [0, 3], [(0, 0, 0, 384, 0), (0, 384, 0, 768, 1), (0, 768, 0, 1000, 2), (1, 0, 0, 1000, 0)]),
-    ([0, 64, 65, 4096], 3, [0, 1, 2, 3, 6], [(0, 0, 3, 704, 0), (3, 704, 3, 2560, 1), (3, 2560, 3, 4096, 2)]),
-    ([0], 2, [0, 1], [(0, 0, 0, 0, 0), (1, 0, 0, 0, 0)]),
-])
+@pytest.mark.parametrize(
+    "lengths, parts, splits, rows",
+    [
+        ([1000], 4, [0, 3], [(0, 0, 0, 384, 0), (0, 384, 0, 768, 1), (0, 768, 0, 1000, 2), (1, 0, 0, 1000, 0)]),
+        ([0, 64, 65, 4096], 3, [0, 1, 2, 3, 6], [(0, 0, 3, 704, 0), (3, 704, 3, 2560, 1), (3, 2560, 3, 4096, 2)]),
+        ([0], 2, [0, 1], [(0, 0, 0, 0, 0), (1, 0, 0, 0, 0)]),
+    ],
+)
 def test_metadata_rows_worked_by_hand(lengths, parts, splits, rows):
     from mla import _core
 
@@ -120,12 +148,15 @@ def test_metadata_covers_every_block_once():
     """The invariants of the original's schedule, on random lengths."""
     generator = torch.Generator().manual_seed(4)
     for b in (1, 2, 5, 40):
-        lengths = torch.randint(0, 9000, (b,), generator=generator).int() * torch.randint(0, 2, (b,), generator=generator).int()
+        lengths = (
+            torch.randint(0, 9000, (b,), generator=generator).int()
+            * torch.randint(0, 2, (b,), generator=generator).int()
+        )
         metadata, num_splits = get_mla_metadata(lengths, 128, 1)
         parts, pieces = metadata.shape[0], [[] for _ in range(b)]
         assert num_splits[0] == 0 and (num_splits.diff() >= 1).all() and num_splits[b] <= b + parts - 1
         working = [row for row in metadata.tolist() if row[0] < b]
-        assert all(row[0] == b for row in metadata.tolist()[len(working):]), "an idle part between working ones"
+        assert all(row[0] == b for row in metadata.tolist()[len(working) :]), "an idle part between working ones"
         for begin, begin_token, end, end_token, split, *_ in working:
             for i in range(begin, end + 1):
                 first = begin_token if i == begin else 0
@@ -144,7 +175,7 @@ def test_metadata_is_only_a_hint(contents):
     metadata, num_splits = schedule("tensors", call)
     expected = flash_mla_with_kvcache(*call.arguments(), metadata, num_splits, causal=True)
     if contents == "random":
-        metadata, num_splits = torch.randint_like(metadata, -2**31, 2**31 - 1), torch.randint_like(num_splits, -9, 9)
+        metadata, num_splits = torch.randint_like(metadata, -(2**31), 2**31 - 1), torch.randint_like(num_splits, -9, 9)
     elif contents == "all -1":
         metadata = torch.full_like(metadata, -1)
     elif contents == "another batch":
@@ -265,7 +296,9 @@ def test_one_key_shows_scale_and_base():
 def test_causal_is_aligned_at_the_bottom_right():
     cache = counting_cache(1, 64)
     q, table = torch.zeros(1, 4, 2, 576, dtype=torch.bfloat16), torch.zeros(1, 1, dtype=torch.int32)
-    out, lse = flash_mla_with_kvcache(q, cache, table, torch.tensor([2], dtype=torch.int32), 512, None, None, None, True)
+    out, lse = flash_mla_with_kvcache(
+        q, cache, table, torch.tensor([2], dtype=torch.int32), 512, None, None, None, True
+    )
     assert out[0, :, 0, 0].tolist() == [0, 0, 0, 0.5]
     assert lse[0, 0].tolist() == [INF, INF, 0, pytest.approx(math.log(2))]
 
@@ -331,10 +364,12 @@ def test_batch_mates_do_not_touch_a_request(h_q):
     call = make_decode([700, 1, 0, 64, 2500], h_q=h_q)
     out, lse = flash_mla_with_kvcache(*call.arguments(), None, None)
     for i in range(5):
-        one = flash_mla_with_kvcache(call.q[i : i + 1], call.k_cache, call.block_table[i : i + 1],
-                                     call.cache_seqlens[i : i + 1], 512, None, None)
+        one = flash_mla_with_kvcache(
+            call.q[i : i + 1], call.k_cache, call.block_table[i : i + 1], call.cache_seqlens[i : i + 1], 512, None, None
+        )
         assert torch.equal(one[0][0], out[i]) and torch.equal(one[1][0], lse[i])
     order = [3, 4, 0, 2, 1]
-    moved = flash_mla_with_kvcache(call.q[order], call.k_cache, call.block_table[order], call.cache_seqlens[order], 512,
-                                   None, None)
+    moved = flash_mla_with_kvcache(
+        call.q[order], call.k_cache, call.block_table[order], call.cache_seqlens[order], 512, None, None
+    )
     assert torch.equal(moved[0], out[order]) and torch.equal(moved[1], lse[order])

@@ -29,27 +29,53 @@ DECODE = {
     "cache of rank 3": (lambda a: {"k_cache": a["k_cache"][:, :, 0]}, ValueError, r"^k_cache\b"),
     "cache of another dtype": (lambda a: {"k_cache": a["k_cache"].half()}, TypeError, r"^k_cache\b"),
     "cache of another width": (lambda a: {"k_cache": a["k_cache"][..., :512].contiguous()}, ValueError, r"^k_cache\b"),
-    "cache with a last stride of 2": (lambda a: {"k_cache": a["k_cache"].repeat_interleave(2, -1)[..., ::2]}, ValueError,
-                                      r"^k_cache\b"),
+    "cache with a last stride of 2": (
+        lambda a: {"k_cache": a["k_cache"].repeat_interleave(2, -1)[..., ::2]},
+        ValueError,
+        r"^k_cache\b",
+    ),
     "table in int64": (lambda a: {"block_table": a["block_table"].long()}, TypeError, r"^block_table\b.*i64"),
     "table of rank 1": (lambda a: {"block_table": a["block_table"][0]}, ValueError, r"^block_table\b"),
     "table of another batch": (lambda a: {"block_table": a["block_table"][:1]}, ValueError, r"^block_table\b"),
-    "table with a last stride of 2": (lambda a: {"block_table": a["block_table"].repeat_interleave(2, -1)[:, ::2]},
-                                      ValueError, r"^block_table\b"),
+    "table with a last stride of 2": (
+        lambda a: {"block_table": a["block_table"].repeat_interleave(2, -1)[:, ::2]},
+        ValueError,
+        r"^block_table\b",
+    ),
     "table is None": (lambda a: {"block_table": None}, TypeError, r"^block_table\b"),
-    "page id beyond the cache": (lambda a: {"block_table": set_entry(a["block_table"], (1, 0), 1000)}, ValueError,
-                                 r"block_table\[1\]\[0\] = 1000"),
-    "page id of -1": (lambda a: {"block_table": set_entry(a["block_table"], (0, 1), -1)}, ValueError,
-                      r"block_table\[0\]\[1\] = -1"),
+    "page id beyond the cache": (
+        lambda a: {"block_table": set_entry(a["block_table"], (1, 0), 1000)},
+        ValueError,
+        r"block_table\[1\]\[0\] = 1000",
+    ),
+    "page id of -1": (
+        lambda a: {"block_table": set_entry(a["block_table"], (0, 1), -1)},
+        ValueError,
+        r"block_table\[0\]\[1\] = -1",
+    ),
     "lengths in int64": (lambda a: {"cache_seqlens": a["cache_seqlens"].long()}, TypeError, r"^cache_seqlens\b.*i64"),
-    "lengths of shape (b, 1)": (lambda a: {"cache_seqlens": a["cache_seqlens"][:, None]}, ValueError, r"^cache_seqlens\b"),
+    "lengths of shape (b, 1)": (
+        lambda a: {"cache_seqlens": a["cache_seqlens"][:, None]},
+        ValueError,
+        r"^cache_seqlens\b",
+    ),
     "lengths of another batch": (lambda a: {"cache_seqlens": a["cache_seqlens"][:1]}, ValueError, r"^cache_seqlens\b"),
-    "lengths with a stride of 2": (lambda a: {"cache_seqlens": a["cache_seqlens"].repeat_interleave(2)[::2]}, ValueError,
-                                   r"^cache_seqlens\b"),
-    "length beyond the table": (lambda a: {"cache_seqlens": set_entry(a["cache_seqlens"], 1, 9000)}, ValueError,
-                                r"cache_seqlens\[1\] = 9000"),
+    "lengths with a stride of 2": (
+        lambda a: {"cache_seqlens": a["cache_seqlens"].repeat_interleave(2)[::2]},
+        ValueError,
+        r"^cache_seqlens\b",
+    ),
+    "length beyond the table": (
+        lambda a: {"cache_seqlens": set_entry(a["cache_seqlens"], 1, 9000)},
+        ValueError,
+        r"cache_seqlens\[1\] = 9000",
+    ),
     "lengths are None": (lambda a: {"cache_seqlens": None}, TypeError, r"^cache_seqlens\b"),
-    "lengths on another device": (lambda a: {"cache_seqlens": a["cache_seqlens"].to("meta")}, ValueError, r"^cache_seqlens\b"),
+    "lengths on another device": (
+        lambda a: {"cache_seqlens": a["cache_seqlens"].to("meta")},
+        ValueError,
+        r"^cache_seqlens\b",
+    ),
     "head_dim_v of 0": (lambda a: {"head_dim_v": 0}, ValueError, "head_dim_v = 0"),
     "head_dim_v beyond d": (lambda a: {"head_dim_v": 577}, ValueError, "head_dim_v = 577"),
     "head_dim_v is negative": (lambda a: {"head_dim_v": -1}, ValueError, "head_dim_v = -1"),
@@ -60,20 +86,35 @@ DECODE = {
     "scale is infinite": (lambda a: {"softmax_scale": INF}, ValueError, r"^softmax_scale\b"),
     "scale overflows float32": (lambda a: {"softmax_scale": 1e39}, ValueError, r"^softmax_scale\b"),
     "causal is a tensor": (lambda a: {"causal": torch.tensor(True)}, TypeError, "causal .*after num_splits"),
-    "is_fp8_kvcache is a tensor": (lambda a: {"is_fp8_kvcache": a["block_table"]}, TypeError,
-                                   r"^is_fp8_kvcache\b.*after num_splits"),
-    "metadata in int64": (lambda a: {"tile_scheduler_metadata": a["tile_scheduler_metadata"].long()}, TypeError,
-                          r"^tile_scheduler_metadata\b"),
-    "metadata of 7 columns": (lambda a: {"tile_scheduler_metadata": a["tile_scheduler_metadata"][:, :7].contiguous()},
-                              ValueError, r"^tile_scheduler_metadata\b"),
-    "metadata of rank 1": (lambda a: {"tile_scheduler_metadata": a["tile_scheduler_metadata"][0]}, ValueError,
-                           r"^tile_scheduler_metadata\b"),
+    "is_fp8_kvcache is a tensor": (
+        lambda a: {"is_fp8_kvcache": a["block_table"]},
+        TypeError,
+        r"^is_fp8_kvcache\b.*after num_splits",
+    ),
+    "metadata in int64": (
+        lambda a: {"tile_scheduler_metadata": a["tile_scheduler_metadata"].long()},
+        TypeError,
+        r"^tile_scheduler_metadata\b",
+    ),
+    "metadata of 7 columns": (
+        lambda a: {"tile_scheduler_metadata": a["tile_scheduler_metadata"][:, :7].contiguous()},
+        ValueError,
+        r"^tile_scheduler_metadata\b",
+    ),
+    "metadata of rank 1": (
+        lambda a: {"tile_scheduler_metadata": a["tile_scheduler_metadata"][0]},
+        ValueError,
+        r"^tile_scheduler_metadata\b",
+    ),
     "num_splits in int64": (lambda a: {"num_splits": a["num_splits"].long()}, TypeError, r"^num_splits\b"),
     "num_splits too short": (lambda a: {"num_splits": a["num_splits"][:-1]}, ValueError, r"^num_splits\b"),
     "num_splits is missing": (lambda a: {"num_splits": None}, TypeError, r"\bnum_splits must both be"),
     "metadata is missing": (lambda a: {"tile_scheduler_metadata": None}, TypeError, r"^tile_scheduler_metadata\b"),
-    "metadata on another device": (lambda a: {"tile_scheduler_metadata": a["tile_scheduler_metadata"].to("meta")},
-                                   ValueError, r"^tile_scheduler_metadata\b"),
+    "metadata on another device": (
+        lambda a: {"tile_scheduler_metadata": a["tile_scheduler_metadata"].to("meta")},
+        ValueError,
+        r"^tile_scheduler_metadata\b",
+    ),
     "sink of another length": (lambda a: {"attn_sink": torch.zeros(3)}, ValueError, r"^attn_sink\b"),
     "sink in bfloat16": (lambda a: {"attn_sink": torch.zeros(4).bfloat16()}, TypeError, r"^attn_sink\b"),
     "indices": (lambda a: {"indices": a["block_table"]}, NotImplementedError, r"^indices\b"),
@@ -81,10 +122,17 @@ DECODE = {
     "an fp8 dtype": (lambda a: {"k_cache": a["k_cache"].to(torch.float8_e4m3fn)}, NotImplementedError, r"^k_cache\b"),
     "a byte cache": (lambda a: {"k_cache": a["k_cache"].view(torch.uint8)}, NotImplementedError, r"^k_cache\b"),
     "extra_k_cache": (lambda a: {"extra_k_cache": a["k_cache"]}, NotImplementedError, r"^extra_k_cache\b"),
-    "extra_indices_in_kvcache": (lambda a: {"extra_indices_in_kvcache": a["block_table"]}, NotImplementedError,
-                                 r"^extra_indices_in_kvcache\b"),
+    "extra_indices_in_kvcache": (
+        lambda a: {"extra_indices_in_kvcache": a["block_table"]},
+        NotImplementedError,
+        r"^extra_indices_in_kvcache\b",
+    ),
     "topk_length": (lambda a: {"topk_length": a["cache_seqlens"]}, NotImplementedError, r"^topk_length\b"),
-    "extra_topk_length": (lambda a: {"extra_topk_length": a["cache_seqlens"]}, NotImplementedError, r"^extra_topk_length\b"),
+    "extra_topk_length": (
+        lambda a: {"extra_topk_length": a["cache_seqlens"]},
+        NotImplementedError,
+        r"^extra_topk_length\b",
+    ),
     "an unknown argument": (lambda a: {"softmax_scael": 1.0}, TypeError, "softmax_scael"),
 }
 
@@ -92,18 +140,29 @@ DECODE = {
 def good_call():
     call = make_decode([70, 200], 2, 4, 2)
     metadata, num_splits = get_mla_metadata(call.cache_seqlens, 4, 2)
-    return {"q": call.q, "k_cache": call.k_cache, "block_table": call.block_table, "cache_seqlens": call.cache_seqlens,
-            "head_dim_v": 512, "tile_scheduler_metadata": metadata, "num_splits": num_splits}
+    return {
+        "q": call.q,
+        "k_cache": call.k_cache,
+        "block_table": call.block_table,
+        "cache_seqlens": call.cache_seqlens,
+        "head_dim_v": 512,
+        "tile_scheduler_metadata": metadata,
+        "num_splits": num_splits,
+    }
 
 
 def test_the_good_call_is_good():
     flash_mla_with_kvcache(**good_call())
 
 
+@pytest.mark.parametrize("with_sink", [False, True])
 @pytest.mark.parametrize("case", DECODE)
-def test_decode_refuses(case):
+def test_decode_refuses(case, with_sink):
+    """The same with a sink, which takes another way into the library."""
     change, exception, words = DECODE[case]
     arguments = good_call()
+    if with_sink:
+        arguments["attn_sink"] = torch.zeros(arguments["q"].shape[2])
     arguments.update(change(arguments))
     with pytest.raises(exception, match=words) as caught:
         flash_mla_with_kvcache(**arguments)
@@ -119,30 +178,36 @@ def test_the_positional_trap_of_an_old_readme():
         flash_mla_with_kvcache(*arguments.values(), True, False, arguments["block_table"])
 
 
-@pytest.mark.parametrize("arguments, named, exception, words", [
-    (("x", 16), {}, TypeError, "num_heads_k"),
-    (("x",), {"num_heads_k": 1}, TypeError, "num_heads_per_head_k"),
-    (("x", 16, 1), {"num_q_tokens_per_head_k": 16}, TypeError, "two names"),
-    (("x", 0, 1), {}, ValueError, "num_heads_per_head_k = 0"),
-    (("x", 16, -1), {}, ValueError, "num_heads_k = -1"),
-    (("x", 16, 1), {"topk": 64}, NotImplementedError, "topk"),
-    (("x", 16, 1), {"is_fp8_kvcache": True}, NotImplementedError, "is_fp8_kvcache"),
-    (("x", 1.5, 1), {}, TypeError, "integer|int"),
-    (("x", 16, 1), {"heads": 2}, TypeError, "heads"),
-    (([1, 2], 16, 1), {}, TypeError, "cache_seqlens"),
-])
+@pytest.mark.parametrize(
+    "arguments, named, exception, words",
+    [
+        (("x", 16), {}, TypeError, "num_heads_k"),
+        (("x",), {"num_heads_k": 1}, TypeError, "num_heads_per_head_k"),
+        (("x", 16, 1), {"num_q_tokens_per_head_k": 16}, TypeError, "two names"),
+        (("x", 0, 1), {}, ValueError, "num_heads_per_head_k = 0"),
+        (("x", 16, -1), {}, ValueError, "num_heads_k = -1"),
+        (("x", 16, 1), {"topk": 64}, NotImplementedError, "topk"),
+        (("x", 16, 1), {"is_fp8_kvcache": True}, NotImplementedError, "is_fp8_kvcache"),
+        (("x", 1.5, 1), {}, TypeError, "integer|int"),
+        (("x", 16, 1), {"heads": 2}, TypeError, "heads"),
+        (([1, 2], 16, 1), {}, TypeError, "cache_seqlens"),
+    ],
+)
 def test_metadata_refuses(arguments, named, exception, words):
     lengths = torch.tensor([3, 4], dtype=torch.int32)
     with pytest.raises(exception, match=words):
         get_mla_metadata(*(lengths if isinstance(x, str) else x for x in arguments), **named)
 
 
-@pytest.mark.parametrize("lengths, exception", [
-    (torch.tensor([3, 4]), TypeError),
-    (torch.tensor([[3], [4]], dtype=torch.int32), ValueError),
-    (torch.tensor([3, 3, 4, 4], dtype=torch.int32)[::2], ValueError),
-    (torch.tensor(3, dtype=torch.int32), ValueError),
-])
+@pytest.mark.parametrize(
+    "lengths, exception",
+    [
+        (torch.tensor([3, 4]), TypeError),
+        (torch.tensor([[3], [4]], dtype=torch.int32), ValueError),
+        (torch.tensor([3, 3, 4, 4], dtype=torch.int32)[::2], ValueError),
+        (torch.tensor(3, dtype=torch.int32), ValueError),
+    ],
+)
 def test_metadata_refuses_lengths(lengths, exception):
     with pytest.raises(exception, match="cache_seqlens"):
         get_mla_metadata(lengths, 16, 1)
@@ -154,8 +219,13 @@ def test_sparse_prefill_is_not_there_yet():
 
 
 def native_call():
-    return {"q": np.zeros((2, 1, 4, 64), np.float32), "k": np.zeros((8, 16, 1, 64), np.float32), "d_v": 32,
-            "page_table": np.zeros((2, 4), np.int32), "lengths": np.array([3, 60], np.int32)}
+    return {
+        "q": np.zeros((2, 1, 4, 64), np.float32),
+        "k": np.zeros((8, 16, 1, 64), np.float32),
+        "d_v": 32,
+        "page_table": np.zeros((2, 4), np.int32),
+        "lengths": np.array([3, 60], np.int32),
+    }
 
 
 NATIVE = {
@@ -176,7 +246,11 @@ NATIVE = {
     "q of strings": ({"q": np.zeros((2, 1, 4, 64), "U1")}, ValueError, "q cannot be read"),
     "an unknown dtype": ({"dtype": "f16"}, ValueError, "dtype = 'f16'"),
     "an unknown out_dtype": ({"out_dtype": "f64"}, ValueError, "out_dtype = 'f64'"),
-    "out_dtype next to out": ({"out_dtype": "f32", "out": np.zeros((2, 1, 4, 32), np.float32)}, ValueError, "out_dtype"),
+    "out_dtype next to out": (
+        {"out_dtype": "f32", "out": np.zeros((2, 1, 4, 32), np.float32)},
+        ValueError,
+        "out_dtype",
+    ),
     "out of another shape": ({"out": np.zeros((2, 1, 4, 31), np.float32)}, ValueError, "out"),
     "lse in float16": ({"lse": np.zeros((2, 1, 4), np.float16)}, TypeError, "lse"),
     "causal and visible": ({"causal": True, "visible": "all"}, ValueError, "exclude each other"),

@@ -137,8 +137,9 @@ def sparse_pool(n_element):
 @pytest.mark.parametrize("b, s_q", [(65536, 1), (1, 70000)])
 def test_more_rows_than_a_grid_axis_has(b, s_q):
     cache, q = counting_cache(1, 4, d=64), torch.zeros(b, s_q, 1, 64, dtype=torch.bfloat16)
-    out, lse = flash_mla_with_kvcache(q, cache, torch.zeros(b, 1, dtype=torch.int32), ints([3]).expand(b).contiguous(), 64,
-                                      None, None)
+    out, lse = flash_mla_with_kvcache(
+        q, cache, torch.zeros(b, 1, dtype=torch.int32), ints([3]).expand(b).contiguous(), 64, None, None
+    )
     assert (out == 1).all() and torch.allclose(lse, torch.tensor(3.0).log())
 
 
@@ -168,8 +169,9 @@ def test_causal_is_not_ignored(dtype):
 def test_a_schedule_for_one_token_used_with_two():
     call_ = make_decode([70, 300], 2, 16)
     metadata = get_mla_metadata(call_.cache_seqlens, 16, 1)
-    assert_decode_close(flash_mla_with_kvcache(*call_.arguments(), *metadata, causal=True), call_.reference(causal=True),
-                        torch.bfloat16)
+    assert_decode_close(
+        flash_mla_with_kvcache(*call_.arguments(), *metadata, causal=True), call_.reference(causal=True), torch.bfloat16
+    )
 
 
 # ---- NaN, Inf, range -------------------------------------------------------------------------------------------------
@@ -222,7 +224,9 @@ def test_a_spoilt_head_stays_alone():
 
 def test_fp16_scores_do_not_overflow():
     q = torch.full((1, 1, 1, 576), 16.0, dtype=torch.float16)
-    _, lse = flash_mla_with_kvcache(q, q.expand(1, 64, 1, 576).contiguous(), ints([[0]]), ints([1]), 512, None, None, 1e-5)
+    _, lse = flash_mla_with_kvcache(
+        q, q.expand(1, 64, 1, 576).contiguous(), ints([[0]]), ints([1]), 512, None, None, 1e-5
+    )
     assert lse.item() == pytest.approx(1.47456, rel=1e-6)
 
 

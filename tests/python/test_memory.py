@@ -6,7 +6,6 @@ import time
 import tracemalloc
 
 import mla
-import pytest
 import torch
 from flash_mla import flash_mla_with_kvcache, get_mla_metadata
 from reference import make_decode
@@ -48,8 +47,15 @@ def test_a_read_only_cache_will_do():
         file.flush()
         mapped = np.frombuffer(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), np.uint16).reshape(call.k_cache.shape)
         q = call.q.view(torch.uint16).numpy()
-        out, _ = mla.attention(q, mapped, page_table=call.block_table.numpy(), lengths=call.cache_seqlens.numpy(), d_v=512,
-                               causal=True, dtype="bf16")
+        out, _ = mla.attention(
+            q,
+            mapped,
+            page_table=call.block_table.numpy(),
+            lengths=call.cache_seqlens.numpy(),
+            d_v=512,
+            causal=True,
+            dtype="bf16",
+        )
     expected, _ = flash_mla_with_kvcache(*call.arguments(), None, None, causal=True)
     assert np.array_equal(out, expected.view(torch.uint16).numpy())
 
@@ -70,7 +76,10 @@ def test_nothing_of_the_size_of_the_cache_is_allocated():
 
 def test_calls_leak_nothing():
     call = make_decode([5])
-    arrays = [x.float().numpy() for x in (call.q, call.k_cache)] + [call.block_table.numpy(), call.cache_seqlens.numpy()]
+    arrays = [x.float().numpy() for x in (call.q, call.k_cache)] + [
+        call.block_table.numpy(),
+        call.cache_seqlens.numpy(),
+    ]
     options = {"page_table": arrays[2], "lengths": arrays[3]}
 
     def rounds(n):
@@ -128,7 +137,9 @@ def test_two_threads_at_once():
 
     def work():
         for _ in range(20):
-            out, lse = flash_mla_with_kvcache(*call.arguments(), *get_mla_metadata(call.cache_seqlens, 32, 1), causal=True)
+            out, lse = flash_mla_with_kvcache(
+                *call.arguments(), *get_mla_metadata(call.cache_seqlens, 32, 1), causal=True
+            )
             if not (torch.equal(out, expected[0]) and torch.equal(lse, expected[1])):
                 wrong.append(1)
             try:

@@ -22,9 +22,10 @@ def as_torch(array):
 
 
 def assert_float32_close(answer, expected, d_k, n_key):
-    """fp32 arithmetic on fp32 inputs of order 1: a dot product of d_k terms is off by at most about d_k * u * sum|q k|, a
-    mean over n_key values by as much again; with a generous factor for exp. Far below what any dropped term would do."""
-    bound = 2**-24 * (4 * d_k + n_key + 64)
+    """Limits for fp32 arithmetic on normal data, u = 2^-24. A score d_k^-0.5 * <q, k> is off by at most
+    u * d_k * d_k^-0.5 * sum|q k|, and sum|q k| < d_k; a weighted mean of values below 4 by 2 * 4 times that, and by
+    u * n_key for its own sums. A single wrong key would show a hundred times larger."""
+    bound = 2**-24 * (8 * d_k**1.5 + n_key)
     for got, wanted in zip(answer, expected):
         got = as_torch(got).double()
         assert_close("result", got, wanted.reshape(got.shape), absolute=bound, relative=bound)
@@ -39,8 +40,20 @@ def paged_problem():
     return call, call.reference(causal=True)
 
 
-@pytest.mark.parametrize("kind", ["torch bf16", "torch f16", "torch f32", "numpy f32", "numpy f16", "numpy ml_dtypes",
-                                  "numpy uint16", "dlpack only", "old dlpack"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "torch bf16",
+        "torch f16",
+        "torch f32",
+        "numpy f32",
+        "numpy f16",
+        "numpy ml_dtypes",
+        "numpy uint16",
+        "dlpack only",
+        "old dlpack",
+    ],
+)
 def test_kinds_of_arrays(kind):
     call, _ = paged_problem()
     q, k = call.q, call.k_cache
@@ -52,7 +65,9 @@ def test_kinds_of_arrays(kind):
     out, lse = reference.decode(q, k, call.block_table, call.cache_seqlens, 64, causal=True)
     arrays = [q, k, call.block_table, call.cache_seqlens]
     if kind == "numpy ml_dtypes":
-        arrays = [x.view(torch.uint16).numpy().view(ml_dtypes.bfloat16) for x in arrays[:2]] + [x.numpy() for x in arrays[2:]]
+        arrays = [x.view(torch.uint16).numpy().view(ml_dtypes.bfloat16) for x in arrays[:2]] + [
+            x.numpy() for x in arrays[2:]
+        ]
     elif kind == "numpy uint16":
         arrays = [x.view(torch.uint16).numpy() for x in arrays[:2]] + [x.numpy() for x in arrays[2:]]
         extra = {"dtype": "bf16"}
@@ -60,7 +75,9 @@ def test_kinds_of_arrays(kind):
         arrays = [x.numpy() for x in arrays]
     elif "dlpack" in kind:
         arrays = [(Lender if kind == "dlpack only" else OldLender)(x.numpy()) for x in arrays]
-    got, got_lse = mla.attention(arrays[0], arrays[1], page_table=arrays[2], lengths=arrays[3], d_v=64, causal=True, **extra)
+    got, got_lse = mla.attention(
+        arrays[0], arrays[1], page_table=arrays[2], lengths=arrays[3], d_v=64, causal=True, **extra
+    )
     library = torch.Tensor if kind.startswith("torch") else np.ndarray
     assert isinstance(got, library) and isinstance(got_lse, library)
     if "dlpack" not in kind:
@@ -97,8 +114,14 @@ class OldLender(Lender):
 
 def test_numpy_and_torch_mix():
     call, (out, lse) = paged_problem()
-    got, _ = mla.attention(call.q, call.k_cache, page_table=call.block_table.numpy(), lengths=call.cache_seqlens.numpy(),
-                           d_v=64, causal=True)
+    got, _ = mla.attention(
+        call.q,
+        call.k_cache,
+        page_table=call.block_table.numpy(),
+        lengths=call.cache_seqlens.numpy(),
+        d_v=64,
+        causal=True,
+    )
     assert isinstance(got, torch.Tensor)
     assert_close("out", got, out.to(torch.bfloat16), 8e-4, 2.01 / 128, 5e-6)
 
@@ -124,7 +147,12 @@ def test_capsules_are_given_back():
 
 
 def test_read_only_arrays_are_fine_as_inputs_and_refused_as_outputs():
-    q, k, out, lse = normal(1, 1, 2, 16), normal(1, 9, 1, 16), np.zeros((1, 1, 2, 8), np.float32), np.zeros((1, 1, 2), np.float32)
+    q, k, out, lse = (
+        normal(1, 1, 2, 16),
+        normal(1, 9, 1, 16),
+        np.zeros((1, 1, 2, 8), np.float32),
+        np.zeros((1, 1, 2), np.float32),
+    )
     for array in (q, k):
         array.flags.writeable = False
     expected, _ = mla.attention(q, k, d_v=8, out=out, lse=lse)
@@ -176,7 +204,9 @@ def test_paged_keys_with_rope_apart():
     latent, rope = normal(5, 4, 1, 32), normal(5, 4, 1, 8)
     q = normal(2, 1, 3, 40)
     table, lengths = np.array([[4, 0], [2, 3]], np.int32), np.array([7, 4], np.int32)
-    answer = mla.attention(q[..., :32], latent, q_rope=q[..., 32:], k_rope=rope, page_table=table, lengths=lengths, d_v=32)
+    answer = mla.attention(
+        q[..., :32], latent, q_rope=q[..., 32:], k_rope=rope, page_table=table, lengths=lengths, d_v=32
+    )
     whole = np.concatenate((latent, rope), -1)
     together = mla.attention(q, whole, page_table=table, lengths=lengths, d_v=32)
     wanted = reference.decode(*(torch.from_numpy(x) for x in (q, whole, table, lengths)), 32)
@@ -204,13 +234,104 @@ def test_unused_query_slots():
     assert np.array_equal(one[0, 0], out[0, 0])
 
 
+def plain(q, k, keys, **options):
+    """Attention of one token [h, d] to chosen rows of k [n, 1, d]."""
+    return mla.attention(q[None, None], k[None, keys], d_v=8, **options)
+
+
+@pytest.mark.parametrize("split", [0, 1, 12, 20])
+def test_two_segments_are_one_softmax_over_both(split):
+    q, k = normal(2, 1, 4, 16), normal(2, 20, 1, 16)
+    whole = mla.attention(q, k, d_v=8)
+    parts = mla.attention(q, k[:, :split], second=mla.Segment(k[:, split:]), d_v=8)
+    assert_float32_close(parts, [as_torch(x).double() for x in whole], 16, 20)
+
+
+def test_a_window_on_one_segment_and_compressed_rows_on_the_other():
+    """The last token stands at position 9: 3 rows of the window, and the 2 rows whose 4 tokens lie at or before it."""
+    q, k, rows = normal(1, 1, 4, 16), normal(1, 10, 1, 16), normal(1, 3, 1, 16)
+    answer = mla.attention(
+        q,
+        k,
+        visible=mla.window(2, 0),
+        second=mla.Segment(
+            rows, lengths=np.array([2], np.int32), visible=mla.compressed(4, residual=np.array([2], np.int32))
+        ),
+        d_v=8,
+    )
+    wanted = mla.attention(q, np.concatenate((k[:, 7:], rows[:, :2]), 1), d_v=8)
+    assert_float32_close(answer, [as_torch(x).double() for x in wanted], 16, 5)
+
+
+@pytest.mark.parametrize(
+    "entries, options, keys",
+    [
+        ([3, 0, 9], {}, [3, 0, 9]),
+        ([3, 3, 9], {}, [3, 3, 9]),
+        ([-(2**31), -2, 3, 10, 2**31 - 1, 7], {}, [3, 7]),
+        ([3, -1, 7], {"list_rule": "stop"}, [3]),
+        ([3, 4, 7], {"key_list_lengths": [2]}, [3, 4]),
+        ([3, 4, 7], {"key_list_lengths": [0]}, []),
+    ],
+)
+def test_lists_of_keys(entries, options, keys):
+    q, k = normal(4, 16), normal(10, 1, 16)
+    options = {name: np.array(x, np.int32) if isinstance(x, list) else x for name, x in options.items()}
+    answer = mla.attention(q[None, None], k[None], key_list=np.array([[entries]], np.int32), d_v=8, **options)
+    assert_float32_close(answer, [as_torch(x).double() for x in plain(q, k, keys)], 16, 10)
+
+
+def test_lists_of_rows_of_the_whole_cache():
+    q, cache = normal(1, 1, 4, 16), normal(5, 4, 1, 16)
+    rows = np.array([[[19, 0, 6, 20, -1]]], np.int32)
+    answer = mla.attention(
+        q,
+        cache,
+        key_list=rows,
+        list_address="physical",
+        page_table=np.zeros((1, 1), np.int32),
+        lengths=np.array([4], np.int32),
+        d_v=8,
+    )
+    wanted = plain(q[0, 0], cache.reshape(20, 1, 16), [19, 0, 6])
+    assert_float32_close(answer, [as_torch(x).double() for x in wanted], 16, 3)
+
+
+def test_a_mask_is_added():
+    q, k = normal(1, 2, 4, 16), normal(1, 10, 1, 16)
+    mask = np.zeros((1, 2, 10), np.float32)
+    mask[0, 0, [1, 5]] = -INF
+    out, lse = mla.attention(q, k, mask=mask, d_v=8)
+    keep = [j for j in range(10) if j not in (1, 5)]
+    for i, keys in ((0, keep), (1, slice(None))):
+        wanted = plain(q[0, i], k[0], keys)
+        assert_float32_close((out[:, i], lse[:, i]), [as_torch(x).double() for x in wanted], 16, 10)
+    one_row = np.zeros((1, 1, 10), np.float32)
+    broadcast = mla.attention(q, k, mask=np.broadcast_to(one_row, (1, 2, 10)), d_v=8)
+    assert np.array_equal(broadcast[0][:, 1], out[:, 1])
+
+
+def test_descales():
+    q, k = normal(1, 1, 4, 16), normal(1, 10, 1, 16)
+    number = lambda *x: np.array(x, np.float32)  # noqa: E731
+    heads = number(1, 2, 0.5, 3)
+    answer = mla.attention(
+        q, k, d_v=8, q_descale=number(2), descale=number(0.5), qk_descale=heads, pv_descale=heads, softmax_scale=0.25
+    )
+    wanted = mla.attention(q * 2 * heads[:, None], k / 2, d_v=8, softmax_scale=0.25)
+    assert_float32_close(
+        answer, [as_torch(wanted[0] * heads[:, None]).double(), as_torch(wanted[1]).double()], 16 * 9, 10
+    )
+
+
 # ---- scores and results ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("empty, value", [("+inf", INF), ("-inf", -INF), ("0", 0.0)])
 def test_lse_of_nothing(empty, value):
-    out, lse = mla.attention(normal(2, 1, 2, 16), normal(2, 5, 1, 16), d_v=8, lengths=np.array([0, 3], np.int32),
-                             lse_empty=empty)
+    out, lse = mla.attention(
+        normal(2, 1, 2, 16), normal(2, 5, 1, 16), d_v=8, lengths=np.array([0, 3], np.int32), lse_empty=empty
+    )
     assert (out[0] == 0).all() and (lse[0] == value).all() and np.isfinite(lse[1]).all()
 
 
@@ -227,7 +348,9 @@ def test_sink_in_and_out_of_lse():
         assert out.item() == pytest.approx(2 / 3) and lse.item() == pytest.approx(math.log(expected))
 
 
-@pytest.mark.parametrize("name, torch_dtype", [("f32", torch.float32), ("f16", torch.float16), ("bf16", torch.bfloat16)])
+@pytest.mark.parametrize(
+    "name, torch_dtype", [("f32", torch.float32), ("f16", torch.float16), ("bf16", torch.bfloat16)]
+)
 @pytest.mark.parametrize("library", ["torch", "numpy"])
 def test_dtype_of_the_output(name, torch_dtype, library):
     q, k = torch.randn(1, 1, 2, 64), torch.randn(1, 33, 1, 64)
@@ -245,8 +368,9 @@ def test_dtype_of_the_output(name, torch_dtype, library):
 def test_fp32_output_of_a_16_bit_cache_is_precise():
     call = make_decode([300], 1, 16)
     wanted, wanted_lse = call.reference()
-    out, lse = mla.attention(call.q, call.k_cache, page_table=call.block_table, lengths=call.cache_seqlens, d_v=512,
-                             out_dtype="f32")
+    out, lse = mla.attention(
+        call.q, call.k_cache, page_table=call.block_table, lengths=call.cache_seqlens, d_v=512, out_dtype="f32"
+    )
     assert ((out.double() - wanted).norm() / wanted.norm()).item() <= 2e-6
     assert torch.allclose(lse[:, 0].double(), wanted_lse[:, :, 0], rtol=2e-6, atol=2e-6)
 
@@ -281,7 +405,13 @@ def test_scores_far_from_zero():
 
 def test_the_oracle_agrees():
     call, _ = paged_problem()
-    options = {"page_table": call.block_table, "lengths": call.cache_seqlens, "d_v": 64, "causal": True, "out_dtype": "f32"}
+    options = {
+        "page_table": call.block_table,
+        "lengths": call.cache_seqlens,
+        "d_v": 64,
+        "causal": True,
+        "out_dtype": "f32",
+    }
     fast, oracle = (mla.attention(call.q, call.k_cache, backend=backend, **options) for backend in ("cpu", "ref"))
     assert_float32_close(fast, [x.double() for x in oracle], 96, 130)
 

@@ -76,20 +76,23 @@ def test_repeats_are_equal_to_the_bit():
         assert torch.equal(again[0], first[0]) and torch.equal(again[1], first[1])
 
 
-@pytest.mark.parametrize("change, exception, words", [
-    ({"dropout_p": 0.1}, AssertionError, "dropout_p"),
-    ({"deterministic": True}, AssertionError, "deterministic"),
-    ({"softmax_scale": True}, TypeError, "softmax_scale"),
-    ({"causal": torch.tensor(True)}, TypeError, "causal"),
-    ({"cu_seqlens_qo": torch.tensor([0, 5, 9])}, TypeError, "^cu_seqlens_qo"),
-    ({"cu_seqlens_kv": torch.tensor([0, 9], dtype=torch.int32)}, ValueError, "^cu_seqlens_kv"),
-    ({"cu_seqlens_kv": torch.tensor([0, 5, 900], dtype=torch.int32)}, ValueError, "^cu_seqlens_kv"),
-    ({"cu_seqlens_qo": torch.tensor([0, 6, 5], dtype=torch.int32)}, ValueError, "^cu_seqlens_qo"),
-    ({"q": torch.zeros(9, 4, 63)}, ValueError, "."),
-    ({"q": torch.zeros(9, 64)}, ValueError, "^q"),
-    ({"v": torch.zeros(8, 2, 32)}, ValueError, "^v"),
-    ({"k": [1.0]}, TypeError, "^k"),
-])
+@pytest.mark.parametrize(
+    "change, exception, words",
+    [
+        ({"dropout_p": 0.1}, AssertionError, "dropout_p"),
+        ({"deterministic": True}, AssertionError, "deterministic"),
+        ({"softmax_scale": True}, TypeError, "softmax_scale"),
+        ({"causal": torch.tensor(True)}, TypeError, "causal"),
+        ({"cu_seqlens_qo": torch.tensor([0, 5, 9])}, TypeError, "^cu_seqlens_qo"),
+        ({"cu_seqlens_kv": torch.tensor([0, 9], dtype=torch.int32)}, ValueError, "^cu_seqlens_kv"),
+        ({"cu_seqlens_kv": torch.tensor([0, 5, 900], dtype=torch.int32)}, ValueError, "^cu_seqlens_kv"),
+        ({"cu_seqlens_qo": torch.tensor([0, 6, 5], dtype=torch.int32)}, ValueError, "^cu_seqlens_qo"),
+        ({"q": torch.zeros(9, 4, 63)}, ValueError, "."),
+        ({"q": torch.zeros(9, 64)}, ValueError, "^q"),
+        ({"v": torch.zeros(8, 2, 32)}, ValueError, "^v"),
+        ({"k": [1.0]}, TypeError, "^k"),
+    ],
+)
 def test_refusals(change, exception, words):
     names = ("q", "k", "v", "cu_seqlens_qo", "cu_seqlens_kv")
     arguments = dict(zip(names, problem([5, 4], [5, 4], 4, 2, 64, 32, torch.float32)), max_seqlen_qo=5, max_seqlen_kv=5)

@@ -54,5 +54,13 @@ def test_every_argument_is_documented():
         text = inspect.getdoc(function)
         missing = [name for name in inspect.signature(function).parameters if name not in text]
         # Sparse arguments are not implemented; the docstring names them as a kind.
-        assert set(missing) <= {"indices", "extra_k_cache", "extra_indices_in_kvcache", "topk_length", "extra_topk_length",
-                                "is_varlen", "max_seqlen_qo", "max_seqlen_kv"}, function.__name__
+        assert set(missing) <= {
+            "indices",
+            "extra_k_cache",
+            "extra_indices_in_kvcache",
+            "topk_length",
+            "extra_topk_length",
+            "is_varlen",
+            "max_seqlen_qo",
+            "max_seqlen_kv",
+        }, function.__name__

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from flash_mla import flash_attn_varlen_func, flash_mla_with_kvcache, get_mla_metadata
+from mla import _core
 from reference import assert_decode_close, make_decode
 
 
@@ -67,17 +68,25 @@ def test_compiled_with_the_object_made_outside():
     assert_decode_close(flash_mla_with_kvcache(*call.arguments(), sched_meta), call.reference(), torch.bfloat16)
 
 
-def test_compiled_by_the_default_backend():
-    """The number of threads may change between tracing and running: metadata keeps the shape it was traced with."""
+def test_compiled_by_the_default_backend(monkeypatch):
+    """Metadata keeps the number of parts it was traced with, whatever the machine says later."""
     call = make_decode([70, 0, 130], 2, 8, 2)
     arguments = (*call.arguments()[:4], True)
+    expected = attend_with_tensors(*arguments)
     compiled = torch.compile(attend_with_tensors, fullgraph=True)
+    for n_part in (3, 5):
+        monkeypatch.setattr(_core, "num_parts", lambda *heads: n_part)  # noqa: B023
+        for got, wanted in zip(compiled(*arguments), expected):
+            assert torch.equal(got, wanted)
+
+
+def test_threads_of_torch_are_those_of_the_library():
+    """One OpenMP runtime serves both, so torch.set_num_threads() holds here too."""
     n_thread = torch.get_num_threads()
     try:
-        for other in (n_thread, 1, 7):
-            torch.set_num_threads(other)
-            for got, wanted in zip(compiled(*arguments), attend_with_tensors(*arguments)):
-                assert torch.equal(got, wanted)
+        for n in (1, 3):
+            torch.set_num_threads(n)
+            assert get_mla_metadata(torch.tensor([5], dtype=torch.int32), 16, 1)[0].shape[0] == n
     finally:
         torch.set_num_threads(n_thread)
 

@@ -5,6 +5,7 @@ import threading
 import time
 import tracemalloc
 
+import ml_dtypes
 import mla
 import torch
 from flash_mla import flash_mla_with_kvcache, get_mla_metadata
@@ -81,11 +82,13 @@ def test_calls_leak_nothing():
         call.cache_seqlens.numpy(),
     ]
     options = {"page_table": arrays[2], "lengths": arrays[3]}
+    sixteen_bit = [x.astype(ml_dtypes.bfloat16) for x in arrays[:2]]
 
     def rounds(n):
         for _ in range(n):
             flash_mla_with_kvcache(*call.arguments(), *get_mla_metadata(call.cache_seqlens, 16, 1))
             mla.attention(arrays[0], arrays[1], d_v=512, **options)
+            mla.attention(*sixteen_bit, d_v=512, **options)
             for broken in ({"d_v": 577}, {"d_v": 512, "sink": [0.0]}, {"d_v": 512, "mask": call}):
                 try:
                     mla.attention(arrays[0], arrays[1], **broken, **options)
@@ -96,11 +99,11 @@ def test_calls_leak_nothing():
 
     tracemalloc.start()
     try:
-        before = rounds(100)
-        grown = rounds(200) - before
+        before = rounds(500)
+        grown = rounds(1000) - before
     finally:
         tracemalloc.stop()
-    assert grown < 200 * 16  # not one object per round
+    assert grown < 1000 * 16  # not one object per round
 
 
 def test_the_gil_is_released():

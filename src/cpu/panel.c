@@ -4,6 +4,7 @@
  * For each block: scores of all panels, online softmax with slack, probabilities times values. Formats end in the load
  * kernels, addresses in rows.c; what remains here is the order of things and who may see what.
  */
+#include <math.h>
 #include <string.h>
 
 #include "task.h"
@@ -56,14 +57,22 @@ static bool all_finite(const float *v, int64_t n)
     return worst != 0x7f800000u;
 }
 
+/* Does row i of the task see key n of the block? */
+static bool sees(const mla_task_state *t, int32_t g, const mla_key_rows *rows, int64_t i, int64_t n)
+{
+    const mla_tensor *mask = &t->run->problem->segment[g].mask;
+    return n >= t->block_begin[i] && n < t->block_end[i] &&
+           (!mla_tensor_present(mask) || mla_task_mask_at(t, mask, rows, i, n) != -INFINITY);
+}
+
 /*
  * A probability of 0 keeps a hidden key away from a row only while the key's value is finite: 0 * NaN is NaN. True when a
- * value that some row may not see is not finite.
+ * value that some row may not see is not finite. With a mask any value may be hidden.
  */
-static bool hidden_values_bite(const mla_task_state *t, const float *v, int64_t n_key)
+static bool hidden_values_bite(const mla_task_state *t, bool masked, const float *v, int64_t n_key)
 {
     int64_t cp = t->run->kernels->col_panel, d_v = t->run->shape->d_v;
-    int64_t seen_begin = 0, seen_end = n_key; /* what all rows see */
+    int64_t seen_begin = 0, seen_end = masked ? 0 : n_key; /* what all rows see */
     for (int64_t i = 0; i < t->n_row; i++) {
         seen_begin = t->block_begin[i] > seen_begin ? t->block_begin[i] : seen_begin;
         seen_end = t->block_end[i] < seen_end ? t->block_end[i] : seen_end;
@@ -82,26 +91,31 @@ static bool hidden_values_bite(const mla_task_state *t, const float *v, int64_t 
     return false;
 }
 
-/* pv for one row panel and one column panel in which rows must be kept apart: each run of rows with the same visible
- * range goes over its own keys only, on a copy, from which only its own rows are taken back. */
-static void pv_apart(const mla_task_state *t, int64_t panel, const float *p, const float *v, int32_t n_col, float *o,
-                     mla_prefetch *ahead)
+/* pv for one row panel and one column panel in which rows must be kept apart: each token's rows go over a copy of the
+ * values in which those hidden from the token are 0, into a copy of the accumulators, from which only these rows are
+ * taken back. Bit for bit what pv gives when hidden values are finite. */
+static void pv_apart(const mla_task_state *t, int32_t g, const mla_key_rows *rows, int64_t panel, const float *p,
+                     const float *v, int32_t n_col, float *o, mla_prefetch *ahead)
 {
-    int64_t cp = t->run->kernels->col_panel;
+    int64_t cp = t->run->kernels->col_panel, n_key = rows->n_key;
     int32_t n_row = mla_task_panel_rows(t, panel);
-    const int32_t *begin = t->block_begin + panel * MLA_ROW_PANEL, *end = t->block_end + panel * MLA_ROW_PANEL;
-    _Alignas(64) float copy[MLA_ROW_PANEL * WIDEST_COL_PANEL];
+    _Alignas(64) float value[MLA_KEY_BLOCK * WIDEST_COL_PANEL], sum[MLA_ROW_PANEL * WIDEST_COL_PANEL];
     for (int32_t r = 0, next; r < n_row; r = next) {
+        int64_t i = panel * MLA_ROW_PANEL + r;
         next = r + 1;
-        while (next < n_row && begin[next] == begin[r] && end[next] == end[r]) {
+        while (next < n_row && mla_task_token(t, panel * MLA_ROW_PANEL + next) == mla_task_token(t, i)) {
             next++;
         }
-        if (begin[r] >= end[r]) {
-            continue;
+        for (int64_t n = 0; n < n_key; n++) {
+            if (sees(t, g, rows, i, n)) {
+                memcpy(value + n * cp, v + n * cp, (size_t)cp * sizeof(float));
+            } else {
+                memset(value + n * cp, 0, (size_t)cp * sizeof(float));
+            }
         }
-        memcpy(copy, o, (size_t)(MLA_ROW_PANEL * cp) * sizeof(float));
-        t->run->kernels->pv(p + begin[r] * MLA_ROW_PANEL, v + begin[r] * cp, end[r] - begin[r], n_row, n_col, copy, ahead);
-        memcpy(o + r * cp, copy + r * cp, (size_t)((next - r) * cp) * sizeof(float));
+        memcpy(sum, o, (size_t)(MLA_ROW_PANEL * cp) * sizeof(float));
+        t->run->kernels->pv(p, value, n_key, n_row, n_col, sum, ahead);
+        memcpy(o + r * cp, sum + r * cp, (size_t)((next - r) * cp) * sizeof(float));
     }
 }
 
@@ -163,7 +177,8 @@ void mla_panel_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, co
     }
 
     bool partial = mla_task_place_ranges(t, rows, shape->segment[g].has_list);
-    bool apart = partial && hidden_values_bite(t, v, rows->n_key);
+    bool masked = mla_tensor_present(&t->run->problem->segment[g].mask);
+    bool apart = (partial || masked) && hidden_values_bite(t, masked, v, rows->n_key);
     probabilities(t, g, rows, partial, result);
 
     for (int64_t c = 0; c < shape->d_v; c += cp) {
@@ -173,7 +188,7 @@ void mla_panel_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, co
             const float *p = t->s + panel * S_STRIDE;
             float *o = result[panel].o + c * MLA_ROW_PANEL;
             if (apart) {
-                pv_apart(t, panel, p, v_panel, n_col, o, &ahead);
+                pv_apart(t, g, rows, panel, p, v_panel, n_col, o, &ahead);
             } else {
                 kernels->pv(p, v_panel, rows->n_key, mla_task_panel_rows(t, panel), n_col, o, &ahead);
             }

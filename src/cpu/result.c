@@ -84,7 +84,8 @@ void mla_result_write(const mla_run_context *run, int64_t seq, int32_t kv_head, 
     for (int32_t r = 0; r < n_row; r++) {
         int64_t token = first + (row_begin + r) / shape->group, head = kv_head * shape->group + (row_begin + r) % shape->group;
         double lse = 0;
-        float largest = result->state->max[r];
+        /* a NaN score shows in the sum, not in the maximum */
+        float largest = isnan(result->state->l[r]) ? NAN : result->state->max[r];
         /* l is 0 when no key was seen, and when every one of them had a score of -inf */
         bool empty = result->state->l[r] == 0;
         double factor = empty ? 0 : finish_row(p, head, (double)result->state->m[r], (double)result->state->l[r], &lse);

@@ -26,11 +26,12 @@ int32_t mla_task_panel_rows(const mla_task_state *t, int64_t panel)
 float mla_task_split_scale(mla_task_state *t, int64_t i)
 {
     const mla_problem *p = t->run->problem;
-    int exponent;
     double scale = (double)p->softmax_scale * (double)mla_factor_at(&p->q_descale, 0) *
                    (double)mla_factor_at(&p->qk_descale, mla_task_head(t, i));
-    t->factor[i] = (float)(frexp(scale, &exponent) * MLA_LOG2_E);
-    return (float)ldexp(1.0, exponent < -126 ? -126 : exponent > 127 ? 127 : exponent);
+    int exponent = scale == 0 ? 0 : ilogb(scale); /* of the leading bit; fp32 holds 2^-126 .. 2^127 */
+    double power = ldexp(1.0, exponent < -126 ? -126 : exponent > 127 ? 127 : exponent);
+    t->factor[i] = (float)(scale / power * MLA_LOG2_E);
+    return (float)power;
 }
 
 void mla_task_query(const mla_task_state *t, int64_t i, const void **q, const void **q_rope)

@@ -10,10 +10,8 @@
 
 enum { COL_PANEL = MLA_AVX2_COL_PANEL, ROWS = MLA_ROW_PANEL };
 
-#define LOAD24(r)                                            \
-    __m256 x##r = _mm256_loadu_ps(o + (r) * COL_PANEL),      \
-           y##r = _mm256_loadu_ps(o + (r) * COL_PANEL + 8),  \
-           z##r = _mm256_loadu_ps(o + (r) * COL_PANEL + 16);
+/* The block is summed from zero and added to o last: two short sums lose less than one long one. */
+#define ZERO24(r) __m256 x##r = _mm256_setzero_ps(), y##r = _mm256_setzero_ps(), z##r = _mm256_setzero_ps();
 #define STEP24(r)                                   \
     {                                               \
         __m256 w = _mm256_broadcast_ss(p + (r));    \
@@ -21,44 +19,45 @@ enum { COL_PANEL = MLA_AVX2_COL_PANEL, ROWS = MLA_ROW_PANEL };
         y##r = _mm256_fmadd_ps(w, v1, y##r);        \
         z##r = _mm256_fmadd_ps(w, v2, z##r);        \
     }
-#define SAVE24(r)                                           \
-    _mm256_storeu_ps(o + (r) * COL_PANEL, x##r);            \
-    _mm256_storeu_ps(o + (r) * COL_PANEL + 8, y##r);        \
-    _mm256_storeu_ps(o + (r) * COL_PANEL + 16, z##r);
-#define LOAD8(r) __m256 x##r = _mm256_loadu_ps(o + (r) * COL_PANEL);
+#define ADD(at, x) _mm256_storeu_ps((at), _mm256_add_ps(_mm256_loadu_ps(at), (x)))
+#define ADD24(r)                           \
+    ADD(o + (r) * COL_PANEL, x##r);        \
+    ADD(o + (r) * COL_PANEL + 8, y##r);    \
+    ADD(o + (r) * COL_PANEL + 16, z##r);
+#define ZERO8(r) __m256 x##r = _mm256_setzero_ps();
 #define STEP8(r) x##r = _mm256_fmadd_ps(_mm256_broadcast_ss(p + (r)), v0, x##r);
-#define SAVE8(r) _mm256_storeu_ps(o + (r) * COL_PANEL, x##r);
+#define ADD8(r) ADD(o + (r) * COL_PANEL, x##r);
 #define ROWS4(M) M(0) M(1) M(2) M(3)
 #define ROWS8(M) ROWS4(M) M(4) M(5) M(6) M(7)
 
 static void tile_4x24(const float *restrict p, const float *restrict v, int64_t n_key, float *restrict o)
 {
-    ROWS4(LOAD24)
+    ROWS4(ZERO24)
     for (const float *end = v + n_key * COL_PANEL; v != end; v += COL_PANEL, p += ROWS) {
         __m256 v0 = _mm256_loadu_ps(v), v1 = _mm256_loadu_ps(v + 8), v2 = _mm256_loadu_ps(v + 16);
         ROWS4(STEP24)
     }
-    ROWS4(SAVE24)
+    ROWS4(ADD24)
 }
 
 static void tile_1x24(const float *restrict p, const float *restrict v, int64_t n_key, float *restrict o)
 {
-    LOAD24(0)
+    ZERO24(0)
     for (const float *end = v + n_key * COL_PANEL; v != end; v += COL_PANEL, p += ROWS) {
         __m256 v0 = _mm256_loadu_ps(v), v1 = _mm256_loadu_ps(v + 8), v2 = _mm256_loadu_ps(v + 16);
         STEP24(0)
     }
-    SAVE24(0)
+    ADD24(0)
 }
 
 static void tile_8x8(const float *restrict p, const float *restrict v, int64_t n_key, float *restrict o)
 {
-    ROWS8(LOAD8)
+    ROWS8(ZERO8)
     for (const float *end = v + n_key * COL_PANEL; v != end; v += COL_PANEL, p += ROWS) {
         __m256 v0 = _mm256_loadu_ps(v);
         ROWS8(STEP8)
     }
-    ROWS8(SAVE8)
+    ROWS8(ADD8)
 }
 
 void mla_pv_f32_avx2(const float *p, const float *v, int64_t n_key, int32_t n_row, int32_t n_col, float *o,

@@ -20,10 +20,13 @@ enum { COL_PANEL = MLA_AVX2_COL_PANEL, ROWS = MLA_ROW_PANEL };
         b##i = _mm256_fmadd_ps(q1, x, b##i);                \
     }
 #define STEP8(i) a##i = _mm256_fmadd_ps(q0, _mm256_broadcast_ss(k + (i) * COL_PANEL), a##i);
-#define LOAD16(i)                                                          \
-    __m256 a##i = accumulate ? _mm256_loadu_ps(s + (i) * ROWS) : _mm256_setzero_ps(), \
-           b##i = accumulate ? _mm256_loadu_ps(s + (i) * ROWS + 8) : _mm256_setzero_ps();
-#define LOAD8(i) __m256 a##i = accumulate ? _mm256_loadu_ps(s + (i) * ROWS) : _mm256_setzero_ps();
+#define ZERO16(i) __m256 a##i = _mm256_setzero_ps(), b##i = _mm256_setzero_ps();
+#define ZERO8(i) __m256 a##i = _mm256_setzero_ps();
+/* What is there already is added last: two short sums lose less than one long one. */
+#define ADD16(i)                                                   \
+    a##i = _mm256_add_ps(a##i, _mm256_loadu_ps(s + (i) * ROWS));   \
+    b##i = _mm256_add_ps(b##i, _mm256_loadu_ps(s + (i) * ROWS + 8));
+#define ADD8(i) a##i = _mm256_add_ps(a##i, _mm256_loadu_ps(s + (i) * ROWS));
 #define SAVE16(i)                                 \
     _mm256_storeu_ps(s + (i) * ROWS, a##i);       \
     _mm256_storeu_ps(s + (i) * ROWS + 8, b##i);
@@ -38,8 +41,8 @@ enum { COL_PANEL = MLA_AVX2_COL_PANEL, ROWS = MLA_ROW_PANEL };
 #define KEYS12(M) KEYS6(M) M(6) M(7) M(8) M(9) M(10) M(11)
 
 /* Sum over n_col columns, panel by panel. Instantiated below for each tile size, under a name of its own. */
-#define TILE_BODY(KEYS, LOAD, STEP, SAVE, Q1)                                                \
-    KEYS(LOAD)                                                                               \
+#define TILE_BODY(KEYS, ZERO, STEP, ADD, SAVE, Q1)                                           \
+    KEYS(ZERO)                                                                               \
     while (n_col > 0) {                                                                      \
         const float *k = block, *end = block + (n_col < COL_PANEL ? n_col : COL_PANEL);      \
         for (; k != end; k++) {                                                              \
@@ -51,21 +54,24 @@ enum { COL_PANEL = MLA_AVX2_COL_PANEL, ROWS = MLA_ROW_PANEL };
         block += panel_stride;                                                               \
         n_col -= COL_PANEL;                                                                  \
     }                                                                                        \
+    if (accumulate) {                                                                        \
+        KEYS(ADD)                                                                            \
+    }                                                                                        \
     KEYS(SAVE)
 #define TILE_ARGUMENTS                                                                                        \
     const float *restrict q, const float *restrict block, int64_t panel_stride, int64_t n_col, bool accumulate, \
         float *restrict s
 #define Q1_VECTOR __m256 q1 = _mm256_loadu_ps(q + 8);
 
-static void tile_6x16(TILE_ARGUMENTS) { TILE_BODY(KEYS6, LOAD16, STEP16, SAVE16, Q1_VECTOR) }
-static void tile_5x16(TILE_ARGUMENTS) { TILE_BODY(KEYS5, LOAD16, STEP16, SAVE16, Q1_VECTOR) }
-static void tile_4x16(TILE_ARGUMENTS) { TILE_BODY(KEYS4, LOAD16, STEP16, SAVE16, Q1_VECTOR) }
-static void tile_3x16(TILE_ARGUMENTS) { TILE_BODY(KEYS3, LOAD16, STEP16, SAVE16, Q1_VECTOR) }
-static void tile_2x16(TILE_ARGUMENTS) { TILE_BODY(KEYS2, LOAD16, STEP16, SAVE16, Q1_VECTOR) }
-static void tile_1x16(TILE_ARGUMENTS) { TILE_BODY(KEYS1, LOAD16, STEP16, SAVE16, Q1_VECTOR) }
-static void tile_12x8(TILE_ARGUMENTS) { TILE_BODY(KEYS12, LOAD8, STEP8, SAVE8, ) }
-static void tile_4x8(TILE_ARGUMENTS) { TILE_BODY(KEYS4, LOAD8, STEP8, SAVE8, ) }
-static void tile_1x8(TILE_ARGUMENTS) { TILE_BODY(KEYS1, LOAD8, STEP8, SAVE8, ) }
+static void tile_6x16(TILE_ARGUMENTS) { TILE_BODY(KEYS6, ZERO16, STEP16, ADD16, SAVE16, Q1_VECTOR) }
+static void tile_5x16(TILE_ARGUMENTS) { TILE_BODY(KEYS5, ZERO16, STEP16, ADD16, SAVE16, Q1_VECTOR) }
+static void tile_4x16(TILE_ARGUMENTS) { TILE_BODY(KEYS4, ZERO16, STEP16, ADD16, SAVE16, Q1_VECTOR) }
+static void tile_3x16(TILE_ARGUMENTS) { TILE_BODY(KEYS3, ZERO16, STEP16, ADD16, SAVE16, Q1_VECTOR) }
+static void tile_2x16(TILE_ARGUMENTS) { TILE_BODY(KEYS2, ZERO16, STEP16, ADD16, SAVE16, Q1_VECTOR) }
+static void tile_1x16(TILE_ARGUMENTS) { TILE_BODY(KEYS1, ZERO16, STEP16, ADD16, SAVE16, Q1_VECTOR) }
+static void tile_12x8(TILE_ARGUMENTS) { TILE_BODY(KEYS12, ZERO8, STEP8, ADD8, SAVE8, ) }
+static void tile_4x8(TILE_ARGUMENTS) { TILE_BODY(KEYS4, ZERO8, STEP8, ADD8, SAVE8, ) }
+static void tile_1x8(TILE_ARGUMENTS) { TILE_BODY(KEYS1, ZERO8, STEP8, ADD8, SAVE8, ) }
 
 void mla_qk_f32_avx2(const float *q, const float *block, int64_t panel_stride, int64_t n_col, int64_t n_key, int32_t n_row,
                      bool accumulate, float *s, mla_prefetch *ahead)

@@ -32,10 +32,13 @@ static bool softmax_half(float *s, int64_t n_key, const float *scale, const int3
         __m256i to = end ? _mm256_loadu_si256((const __m256i *)end) : _mm256_set1_epi32((int)n_key);
         for (int64_t n = 0; n < n_key; n++) {
             __m256 t = _mm256_mul_ps(_mm256_loadu_ps(s + n * ROWS), c);
+            __m256 seen = sees(from, to, n);
             if (mask) {
-                t = _mm256_add_ps(t, _mm256_loadu_ps(mask + n * ROWS));
+                __m256 addend = _mm256_loadu_ps(mask + n * ROWS);
+                t = _mm256_add_ps(t, addend);
+                seen = _mm256_and_ps(seen, _mm256_cmp_ps(addend, nothing, _CMP_NEQ_UQ));
             }
-            t = _mm256_blendv_ps(nothing, t, sees(from, to, n));
+            t = _mm256_blendv_ps(nothing, t, seen);
             _mm256_storeu_ps(s + n * ROWS, t);
             top = _mm256_max_ps(t, top);
         }
@@ -50,7 +53,7 @@ static bool softmax_half(float *s, int64_t n_key, const float *scale, const int3
     __m256 shrink = _mm256_blendv_ps(one, exp2_avx2(_mm256_sub_ps(old, now)), _mm256_andnot_ps(fresh, grown));
     /* a row that has seen nothing keeps m = -inf; its probabilities are taken relative to 0 and come out as 0 */
     __m256 base = _mm256_blendv_ps(now, _mm256_setzero_ps(), _mm256_cmp_ps(now, nothing, _CMP_EQ_OQ));
-    __m256 sum = _mm256_mul_ps(_mm256_loadu_ps(l), shrink);
+    __m256 sum = _mm256_setzero_ps();
     for (int64_t n = 0; n < n_key; n++) {
         /* product and difference are rounded apart, as they are when s was finished above: the same bits either way */
         __m256 p = exp2_avx2(_mm256_sub_ps(_mm256_mul_ps(_mm256_loadu_ps(s + n * ROWS), c), base));
@@ -58,7 +61,7 @@ static bool softmax_half(float *s, int64_t n_key, const float *scale, const int3
         sum = _mm256_add_ps(sum, p);
     }
     _mm256_storeu_ps(m, now);
-    _mm256_storeu_ps(l, sum);
+    _mm256_storeu_ps(l, _mm256_add_ps(_mm256_mul_ps(_mm256_loadu_ps(l), shrink), sum));
     _mm256_storeu_ps(max, _mm256_max_ps(top, _mm256_loadu_ps(max)));
     _mm256_storeu_ps(factor, shrink);
     return _mm256_movemask_ps(_mm256_cmp_ps(shrink, one, _CMP_NEQ_UQ)) != 0;

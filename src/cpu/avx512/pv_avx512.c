@@ -10,18 +10,20 @@
 
 enum { COL_PANEL = MLA_AVX512_COL_PANEL, ROWS = MLA_ROW_PANEL };
 
-#define LOAD1(r) __m512 x##r = _mm512_loadu_ps(o + (r) * COL_PANEL);
-#define LOAD2(r) LOAD1(r) __m512 y##r = _mm512_loadu_ps(o + (r) * COL_PANEL + 16);
-#define LOAD3(r) LOAD2(r) __m512 z##r = _mm512_loadu_ps(o + (r) * COL_PANEL + 32);
+/* The block is summed from zero and added to o last: two short sums lose less than one long one. */
+#define ZERO1(r) __m512 x##r = _mm512_setzero_ps();
+#define ZERO2(r) ZERO1(r) __m512 y##r = _mm512_setzero_ps();
+#define ZERO3(r) ZERO2(r) __m512 z##r = _mm512_setzero_ps();
 #define FMA1(r) x##r = _mm512_fmadd_ps(w, v0, x##r);
 #define FMA2(r) FMA1(r) y##r = _mm512_fmadd_ps(w, v1, y##r);
 #define FMA3(r) FMA2(r) z##r = _mm512_fmadd_ps(w, v2, z##r);
 #define STEP1(r) { __m512 w = _mm512_set1_ps(p[r]); FMA1(r) }
 #define STEP2(r) { __m512 w = _mm512_set1_ps(p[r]); FMA2(r) }
 #define STEP3(r) { __m512 w = _mm512_set1_ps(p[r]); FMA3(r) }
-#define SAVE1(r) _mm512_storeu_ps(o + (r) * COL_PANEL, x##r);
-#define SAVE2(r) SAVE1(r) _mm512_storeu_ps(o + (r) * COL_PANEL + 16, y##r);
-#define SAVE3(r) SAVE2(r) _mm512_storeu_ps(o + (r) * COL_PANEL + 32, z##r);
+#define ADD(at, x) _mm512_storeu_ps((at), _mm512_add_ps(_mm512_loadu_ps(at), (x)))
+#define ADD1(r) ADD(o + (r) * COL_PANEL, x##r);
+#define ADD2(r) ADD1(r) ADD(o + (r) * COL_PANEL + 16, y##r);
+#define ADD3(r) ADD2(r) ADD(o + (r) * COL_PANEL + 32, z##r);
 #define VALUES1 __m512 v0 = _mm512_loadu_ps(v);
 #define VALUES2 VALUES1 __m512 v1 = _mm512_loadu_ps(v + 16);
 #define VALUES3 VALUES2 __m512 v2 = _mm512_loadu_ps(v + 32);
@@ -29,38 +31,38 @@ enum { COL_PANEL = MLA_AVX512_COL_PANEL, ROWS = MLA_ROW_PANEL };
 #define ROWS4(M) M(0) M(1) M(2) M(3)
 #define ROWS8(M) ROWS4(M) M(4) M(5) M(6) M(7)
 
-#define TILE_BODY(EACH_ROW, LOAD, VALUES, STEP, SAVE)                                       \
-    EACH_ROW(LOAD)                                                                          \
+#define TILE_BODY(EACH_ROW, ZERO, VALUES, STEP, ADD)                                       \
+    EACH_ROW(ZERO)                                                                          \
     for (const float *end = v + n_key * COL_PANEL; v != end; v += COL_PANEL, p += ROWS) {   \
         VALUES                                                                              \
         EACH_ROW(STEP)                                                                      \
     }                                                                                       \
-    EACH_ROW(SAVE)
+    EACH_ROW(ADD)
 #define TILE_ARGUMENTS const float *restrict p, const float *restrict v, int64_t n_key, float *restrict o
 
 static void tile_8x48(TILE_ARGUMENTS)
 {
-    TILE_BODY(ROWS8, LOAD3, VALUES3, STEP3, SAVE3)
+    TILE_BODY(ROWS8, ZERO3, VALUES3, STEP3, ADD3)
 }
 
 static void tile_4x48(TILE_ARGUMENTS)
 {
-    TILE_BODY(ROWS4, LOAD3, VALUES3, STEP3, SAVE3)
+    TILE_BODY(ROWS4, ZERO3, VALUES3, STEP3, ADD3)
 }
 
 static void tile_1x48(TILE_ARGUMENTS)
 {
-    TILE_BODY(ROWS1, LOAD3, VALUES3, STEP3, SAVE3)
+    TILE_BODY(ROWS1, ZERO3, VALUES3, STEP3, ADD3)
 }
 
 static void tile_8x32(TILE_ARGUMENTS)
 {
-    TILE_BODY(ROWS8, LOAD2, VALUES2, STEP2, SAVE2)
+    TILE_BODY(ROWS8, ZERO2, VALUES2, STEP2, ADD2)
 }
 
 static void tile_8x16(TILE_ARGUMENTS)
 {
-    TILE_BODY(ROWS8, LOAD1, VALUES1, STEP1, SAVE1)
+    TILE_BODY(ROWS8, ZERO1, VALUES1, STEP1, ADD1)
 }
 
 void mla_pv_f32_avx512(const float *p, const float *v, int64_t n_key, int32_t n_row, int32_t n_col, float *o,

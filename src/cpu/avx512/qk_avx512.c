@@ -10,7 +10,9 @@
 
 enum { COL_PANEL = MLA_AVX512_COL_PANEL, ROWS = MLA_ROW_PANEL };
 
-#define LOAD(i) __m512 a##i = accumulate ? _mm512_loadu_ps(s + (i) * ROWS) : _mm512_setzero_ps();
+#define ZERO(i) __m512 a##i = _mm512_setzero_ps();
+/* What is there already is added last: two short sums lose less than one long one. */
+#define ADD(i) a##i = _mm512_add_ps(a##i, _mm512_loadu_ps(s + (i) * ROWS));
 #define STEP(i) a##i = _mm512_fmadd_ps(x, _mm512_set1_ps(k[(i) * COL_PANEL]), a##i);
 #define SAVE(i) _mm512_storeu_ps(s + (i) * ROWS, a##i);
 
@@ -21,7 +23,7 @@ enum { COL_PANEL = MLA_AVX512_COL_PANEL, ROWS = MLA_ROW_PANEL };
 
 /* Sum over n_col columns, panel by panel. */
 #define TILE_BODY(KEYS)                                                                  \
-    KEYS(LOAD)                                                                           \
+    KEYS(ZERO)                                                                           \
     while (n_col > 0) {                                                                  \
         const float *k = block, *end = block + (n_col < COL_PANEL ? n_col : COL_PANEL);  \
         for (; k != end; k++, q += ROWS) {                                               \
@@ -30,6 +32,9 @@ enum { COL_PANEL = MLA_AVX512_COL_PANEL, ROWS = MLA_ROW_PANEL };
         }                                                                                \
         block += panel_stride;                                                           \
         n_col -= COL_PANEL;                                                              \
+    }                                                                                    \
+    if (accumulate) {                                                                    \
+        KEYS(ADD)                                                                        \
     }                                                                                    \
     KEYS(SAVE)
 #define TILE_ARGUMENTS                                                                                          \

@@ -46,7 +46,9 @@ bool mla_softmax_f32_avx512(float *s, int64_t n_key, const float *scale, const i
             __mmask16 seen = _mm512_cmple_epi32_mask(from, key) & _mm512_cmplt_epi32_mask(key, to);
             __m512 t = _mm512_mul_ps(_mm512_loadu_ps(s + n * ROWS), c);
             if (mask) {
-                t = _mm512_add_ps(t, _mm512_loadu_ps(mask + n * ROWS));
+                __m512 addend = _mm512_loadu_ps(mask + n * ROWS);
+                t = _mm512_add_ps(t, addend);
+                seen &= _mm512_cmp_ps_mask(addend, nothing, _CMP_NEQ_UQ);
             }
             t = _mm512_mask_blend_ps(seen, nothing, t);
             _mm512_storeu_ps(s + n * ROWS, t);
@@ -62,7 +64,7 @@ bool mla_softmax_f32_avx512(float *s, int64_t n_key, const float *scale, const i
     __m512 shrink = _mm512_mask_blend_ps((__mmask16)(grown & ~fresh), one, exp2_avx512(_mm512_sub_ps(old, now)));
     /* a row that has seen nothing keeps m = -inf; its probabilities are taken relative to 0 and come out as 0 */
     __m512 base = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(now, nothing, _CMP_NEQ_UQ), now);
-    __m512 sum = _mm512_mul_ps(_mm512_loadu_ps(state->l), shrink);
+    __m512 sum = _mm512_setzero_ps();
     for (int64_t n = 0; n < n_key; n++) {
         /* product and difference are rounded apart, as they are when s was finished above: the same bits either way */
         __m512 p = exp2_avx512(_mm512_sub_ps(_mm512_mul_ps(_mm512_loadu_ps(s + n * ROWS), c), base));
@@ -70,7 +72,7 @@ bool mla_softmax_f32_avx512(float *s, int64_t n_key, const float *scale, const i
         sum = _mm512_add_ps(sum, p);
     }
     _mm512_storeu_ps(state->m, now);
-    _mm512_storeu_ps(state->l, sum);
+    _mm512_storeu_ps(state->l, _mm512_add_ps(_mm512_mul_ps(_mm512_loadu_ps(state->l), shrink), sum));
     _mm512_storeu_ps(state->max, _mm512_max_ps(top, _mm512_loadu_ps(state->max)));
     _mm512_storeu_ps(factor, shrink);
     return _mm512_cmp_ps_mask(shrink, one, _CMP_NEQ_UQ) != 0;

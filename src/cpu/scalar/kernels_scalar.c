@@ -73,16 +73,16 @@ static void mla_qk_f32_scalar(const float *q, const float *block, int64_t panel_
     (void)n_row; /* a whole panel costs no more here */
     for (int64_t n = 0; n < n_key; n++) {
         float sum[MLA_ROW_PANEL] = {0};
-        for (int r = 0; accumulate && r < MLA_ROW_PANEL; r++) {
-            sum[r] = s[n * MLA_ROW_PANEL + r];
-        }
         for (int64_t c = 0; c < n_col; c++) {
             float k = block[c / COL_PANEL * panel_stride + n * COL_PANEL + c % COL_PANEL];
             for (int r = 0; r < MLA_ROW_PANEL; r++) {
                 sum[r] += q[c * MLA_ROW_PANEL + r] * k;
             }
         }
-        memcpy(s + n * MLA_ROW_PANEL, sum, sizeof sum);
+        for (int r = 0; r < MLA_ROW_PANEL; r++) {
+            float *to = s + n * MLA_ROW_PANEL + r;
+            *to = accumulate ? *to + sum[r] : sum[r];
+        }
         mla_prefetch_step(ahead);
     }
 }
@@ -95,8 +95,9 @@ static bool mla_softmax_f32_scalar(float *s, int64_t n_key, const float *scale, 
         int64_t from = begin ? begin[r] : 0, to = end ? end[r] : n_key;
         float top = -INFINITY;
         for (int64_t n = 0; n < n_key; n++) {
-            float *t = s + n * MLA_ROW_PANEL + r;
-            *t = n >= from && n < to ? *t * scale[r] + (mask ? mask[n * MLA_ROW_PANEL + r] : 0.0f) : -INFINITY;
+            float *t = s + n * MLA_ROW_PANEL + r, addend = mask ? mask[n * MLA_ROW_PANEL + r] : 0.0f;
+            bool seen = n >= from && n < to && addend != -INFINITY;
+            *t = seen ? *t * scale[r] + addend : -INFINITY;
             top = *t > top ? *t : top;
         }
         float m = state->m[r];
@@ -106,14 +107,14 @@ static bool mla_softmax_f32_scalar(float *s, int64_t n_key, const float *scale, 
             m = top;
         }
         rescale = rescale || factor[r] != 1;
-        float sum = state->l[r] * factor[r], base = m == -INFINITY ? 0.0f : m;
+        float sum = 0, base = m == -INFINITY ? 0.0f : m;
         for (int64_t n = 0; n < n_key; n++) {
             float *t = s + n * MLA_ROW_PANEL + r;
             *t = exp2f(*t - base);
             sum += *t;
         }
         state->m[r] = m;
-        state->l[r] = sum;
+        state->l[r] = state->l[r] * factor[r] + sum;
         state->max[r] = top > state->max[r] ? top : state->max[r];
     }
     return rescale;
@@ -124,15 +125,16 @@ static void mla_pv_f32_scalar(const float *p, const float *v, int64_t n_key, int
 {
     (void)n_col; /* columns past it are scratch */
     for (int32_t r = 0; r < n_row; r++) {
-        float sum[COL_PANEL];
-        memcpy(sum, o + r * COL_PANEL, sizeof sum);
+        float sum[COL_PANEL] = {0};
         for (int64_t n = 0; n < n_key; n++) {
             float weight = p[n * MLA_ROW_PANEL + r];
             for (int c = 0; c < COL_PANEL; c++) {
                 sum[c] += weight * v[n * COL_PANEL + c];
             }
         }
-        memcpy(o + r * COL_PANEL, sum, sizeof sum);
+        for (int c = 0; c < COL_PANEL; c++) {
+            o[r * COL_PANEL + c] += sum[c];
+        }
         mla_prefetch_step(ahead);
     }
 }

@@ -242,6 +242,19 @@ static void hold(py_borrow *borrow, PyObject *object)
     borrow->held[borrow->n_held++] = object;
 }
 
+/* May memory lent by an unversioned capsule be written? The capsule cannot say, and immutable arrays are lent this way; a
+ * NumPy array (before NumPy 2.1) can be asked. */
+static bool is_writeable(PyObject *array)
+{
+    PyObject *flags = PyObject_GetAttrString(array, "flags");
+    PyObject *writeable = flags != NULL ? PyObject_GetAttrString(flags, "writeable") : NULL;
+    bool yes = writeable == Py_True;
+    Py_XDECREF(writeable);
+    Py_XDECREF(flags);
+    PyErr_Clear();
+    return yes;
+}
+
 static int borrow_capsule(py_borrow *borrow, PyObject *array, const char *name, bool output, mla_tensor *tensor)
 {
     bool u16_is_bf16 = borrow->u16_is_bf16;
@@ -287,6 +300,10 @@ static int borrow_capsule(py_borrow *borrow, PyObject *array, const char *name, 
     const dlpack_managed *lent = PyCapsule_GetPointer(capsule, "dltensor");
     if (lent == NULL) {
         return fail_naming(name);
+    }
+    if (output && !is_writeable(array)) {
+        PyErr_Format(PyExc_ValueError, "%s is lent in a way that does not allow writing", name);
+        return -1;
     }
     return read_tensor(&lent->tensor, u16_is_bf16, name, tensor);
 }

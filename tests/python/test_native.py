@@ -165,6 +165,18 @@ def test_read_only_arrays_are_fine_as_inputs_and_refused_as_outputs():
         mla.attention(q, k, d_v=8, lse=lse)
 
 
+def test_an_unversioned_loan_is_written_only_if_the_array_says_so():
+    """Such a capsule cannot say read-only: immutable arrays (JAX) come this way, and NumPy arrays before NumPy 2.1."""
+    q, k, lse = normal(1, 1, 2, 16), normal(1, 9, 1, 16), np.zeros((1, 1, 2), np.float32)
+    out = OldLender(np.zeros((1, 1, 2, 8), np.float32))
+    with pytest.raises(ValueError, match="out is lent in a way that does not allow writing"):
+        mla.attention(q, k, d_v=8, out=out, lse=lse)
+    assert not out.array.any()
+    out.flags = out.array.flags
+    mla.attention(q, k, d_v=8, out=out, lse=lse)
+    assert out.array.any()
+
+
 def test_a_lazily_negated_view_is_refused():
     q = torch.zeros(1, 1, 2, 16, dtype=torch.complex64).conj().imag
     assert q.is_neg()

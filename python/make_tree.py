@@ -18,7 +18,7 @@ import tempfile
 import zipfile
 
 SOURCE = pathlib.Path(__file__).resolve().parent
-SHIPPED = ("pyproject.toml", "setup.py", "src", "mla", "flash_mla")
+SHIPPED = ("pyproject.toml", "setup.py", "src", "mla", "flash_mla", "../LICENSE")
 
 
 def soname(library):
@@ -39,7 +39,7 @@ def build_wheel(library, include, wheel_dir):
             if (SOURCE / name).is_dir():
                 shutil.copytree(SOURCE / name, stage / name, ignore=shutil.ignore_patterns("__pycache__", "*.so*"))
             else:
-                shutil.copy2(SOURCE / name, stage / name)
+                shutil.copy2(SOURCE / name, stage)
         fresh = pathlib.Path(temporary, "wheel")
         subprocess.run(
             [

@@ -39,27 +39,26 @@ static inline float load1_bf16(const void *src, int64_t c)
     return mla_f32_from_bf16(((const uint16_t *)src)[c]);
 }
 
-/* Vectors of 8 from a panel boundary on; what does not fit (an odd start, a tail) one element at a time. */
-#define LOAD_BODY(LOAD8, LOAD1)                                                        \
-    for (int64_t n = 0; n < n_key; n++) {                                              \
-        const void *src = row[n];                                                      \
-        int64_t c = 0;                                                                 \
-        if (col % 8 == 0) {                                                            \
-            float *dst = block + col / COL_PANEL * panel_stride + n * COL_PANEL;       \
-            int64_t in_panel = col % COL_PANEL;                                        \
-            for (; c + 8 <= n_col; c += 8) {                                           \
-                _mm256_storeu_ps(dst + in_panel, LOAD8(src, c));                       \
-                in_panel += 8;                                                         \
-                if (in_panel == COL_PANEL) {                                           \
-                    in_panel = 0;                                                      \
-                    dst += panel_stride;                                               \
-                }                                                                      \
-            }                                                                          \
-        }                                                                              \
-        for (; c < n_col; c++) {                                                       \
-            int64_t at = col + c;                                                      \
+/* Whole panels from a panel boundary on; what does not fit (an odd start, a tail) one element at a time. */
+#define LOAD_BODY(LOAD8, LOAD1)                                                                    \
+    for (int64_t n = 0; n < n_key; n++) {                                                          \
+        const void *src = row[n];                                                                  \
+        int64_t c = 0;                                                                             \
+        if (col % COL_PANEL == 0) {                                                                \
+            float *dst = block + col / COL_PANEL * panel_stride + n * COL_PANEL;                   \
+            for (; c + COL_PANEL <= n_col; c += COL_PANEL, dst += panel_stride) {                  \
+                _mm256_storeu_ps(dst, LOAD8(src, c));                                              \
+                _mm256_storeu_ps(dst + 8, LOAD8(src, c + 8));                                      \
+                _mm256_storeu_ps(dst + 16, LOAD8(src, c + 16));                                    \
+            }                                                                                      \
+            for (; c + 8 <= n_col; c += 8, dst += 8) {                                             \
+                _mm256_storeu_ps(dst, LOAD8(src, c));                                              \
+            }                                                                                      \
+        }                                                                                          \
+        for (; c < n_col; c++) {                                                                   \
+            int64_t at = col + c;                                                                  \
             block[at / COL_PANEL * panel_stride + n * COL_PANEL + at % COL_PANEL] = LOAD1(src, c); \
-        }                                                                              \
+        }                                                                                          \
     }
 
 void mla_load_f32_avx2(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,

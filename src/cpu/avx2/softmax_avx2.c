@@ -23,9 +23,15 @@ static bool softmax_half(float *s, int64_t n_key, const float *scale, const int3
     const __m256 nothing = _mm256_set1_ps(-INFINITY);
     __m256 c = _mm256_loadu_ps(scale), top = nothing;
     if (!begin && !mask) {
-        for (int64_t n = 0; n < n_key; n++) {
-            __m256 t = _mm256_mul_ps(_mm256_loadu_ps(s + n * ROWS), c);
-            top = _mm256_max_ps(t, top); /* operand order: a NaN does not become the maximum */
+        /* two chains, for one would wait for itself; operand order: a NaN does not become the maximum */
+        __m256 other = nothing;
+        for (int64_t n = 0; n + 1 < n_key; n += 2) {
+            top = _mm256_max_ps(_mm256_mul_ps(_mm256_loadu_ps(s + n * ROWS), c), top);
+            other = _mm256_max_ps(_mm256_mul_ps(_mm256_loadu_ps(s + (n + 1) * ROWS), c), other);
+        }
+        top = _mm256_max_ps(top, other);
+        if (n_key % 2) {
+            top = _mm256_max_ps(_mm256_mul_ps(_mm256_loadu_ps(s + (n_key - 1) * ROWS), c), top);
         }
     } else {
         __m256i from = begin ? _mm256_loadu_si256((const __m256i *)begin) : _mm256_setzero_si256();

@@ -5,32 +5,51 @@
 
 #include "tables_avx512.h"
 
+enum { ALL = 0xffff };
 enum { COL_PANEL = MLA_AVX512_COL_PANEL, ROWS = MLA_ROW_PANEL };
+
+static inline __mmask16 lanes_left(int64_t n)
+{
+    return n >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1);
+}
 
 static inline __m512 load16_f32(const void *src, int64_t c, __mmask16 lanes)
 {
-    return _mm512_maskz_loadu_ps(lanes, (const float *)src + c);
+    return lanes == ALL ? _mm512_loadu_ps((const float *)src + c) : _mm512_maskz_loadu_ps(lanes, (const float *)src + c);
+}
+
+static inline __m256i load16_raw(const void *src, int64_t c, __mmask16 lanes)
+{
+    const uint16_t *from = (const uint16_t *)src + c;
+    return lanes == ALL ? _mm256_loadu_si256((const __m256i *)from) : _mm256_maskz_loadu_epi16(lanes, from);
 }
 
 static inline __m512 load16_f16(const void *src, int64_t c, __mmask16 lanes)
 {
-    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes, (const uint16_t *)src + c));
+    return _mm512_cvtph_ps(load16_raw(src, c, lanes));
 }
 
 static inline __m512 load16_bf16(const void *src, int64_t c, __mmask16 lanes)
 {
-    __m256i half = _mm256_maskz_loadu_epi16(lanes, (const uint16_t *)src + c);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load16_raw(src, c, lanes)), 16));
 }
 
-/* The first pieces end at a panel boundary's multiple of 16, so that a column offset such as 40 works too. */
+/* Whole panels from a panel boundary on; what does not fit (an odd start, a tail) in pieces that end at multiples of 16. A
+ * masked store costs several plain ones, so whole panels go without. */
 #define LOAD_BODY(LOAD16)                                                                          \
     for (int64_t n = 0; n < n_key; n++) {                                                          \
-        for (int64_t c = 0; c < n_col;) {                                                          \
-            int64_t at = col + c, in_panel = at % COL_PANEL, room = 16 - at % 16;                  \
-            int64_t take = n_col - c < room ? n_col - c : room;                                    \
-            __mmask16 lanes = (__mmask16)((1u << take) - 1);                                       \
-            float *dst = block + at / COL_PANEL * panel_stride + n * COL_PANEL + in_panel;         \
+        int64_t c = 0;                                                                             \
+        float *dst = block + col / COL_PANEL * panel_stride + n * COL_PANEL;                       \
+        for (; col % COL_PANEL == 0 && c + COL_PANEL <= n_col; c += COL_PANEL) {                   \
+            _mm512_storeu_ps(dst, LOAD16(row[n], c, ALL));                                         \
+            _mm512_storeu_ps(dst + 16, LOAD16(row[n], c + 16, ALL));                               \
+            _mm512_storeu_ps(dst + 32, LOAD16(row[n], c + 32, ALL));                               \
+            dst += panel_stride;                                                                   \
+        }                                                                                          \
+        while (c < n_col) {                                                                        \
+            int64_t at = col + c, room = 16 - at % 16, take = n_col - c < room ? n_col - c : room; \
+            __mmask16 lanes = lanes_left(take);                                                    \
+            dst = block + at / COL_PANEL * panel_stride + n * COL_PANEL + at % COL_PANEL;          \
             _mm512_mask_storeu_ps(dst, lanes, LOAD16(row[n], c, lanes));                           \
             c += take;                                                                             \
         }                                                                                          \
@@ -58,11 +77,6 @@ void mla_load_bf16_avx512(const void *const *row, int64_t n_key, int64_t n_col, 
 static inline __m512 result16(const float *o, int64_t c, float factor)
 {
     return _mm512_mul_ps(_mm512_loadu_ps(o + c / COL_PANEL * ROWS * COL_PANEL + c % COL_PANEL), _mm512_set1_ps(factor));
-}
-
-static inline __mmask16 lanes_left(int64_t n)
-{
-    return n >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1);
 }
 
 void mla_store_f32_avx512(const float *o, int64_t d_v, float factor, void *dst)

@@ -37,7 +37,7 @@ typedef struct mla_ref_row_result {
     double lse;          /* in the problem's base, with or without the sink, as the problem asks; or lse_empty */
     double max;          /* largest score */
     int64_t n_visible;   /* keys seen */
-    double log_sum;      /* natural log of the sum of exp(score) over keys and sink; -inf if there are none */
+    double sum;          /* of exp(score - max) over keys and sink: key j has weight exp(score[j] - max) / sum */
     double sink;         /* the sink's logit, -inf without one */
     int64_t n_candidate; /* over all segments, segment 0 first */
     /* Per candidate, inside the scratch memory: the score, and what bounds its rounding error:

@@ -104,7 +104,7 @@ void mla_ref_row(const mla_problem *problem, const mla_shape *shape, int64_t s, 
     double *v = k + shape->d_k;
     double *score = v + shape->d_v;
     int64_t n_candidate[MLA_MAX_SEGMENT] = {0};
-    *row = (mla_ref_row_result){.max = -INFINITY, .log_sum = -INFINITY, .sink = -INFINITY};
+    *row = (mla_ref_row_result){.max = -INFINITY, .sink = -INFINITY};
     for (int32_t g = 0; g < shape->n_segment; g++) {
         n_candidate[g] = mla_ref_candidates(problem, shape, g, s, i);
         row->n_candidate += n_candidate[g];
@@ -155,22 +155,18 @@ void mla_ref_row(const mla_problem *problem, const mla_shape *shape, int64_t s, 
     }
 
     /* softmax over keys and sink; the sink's value is 0 */
-    double largest = is_nan ? NAN : fmax(row->max, row->sink);
-    double sum_keys = 0; /* of exp(score - max), apart from the sink: a large sink must not wash it out */
+    double sum_keys = 0; /* of exp(score - max) */
     for (at = 0; at < row->n_candidate; at++) {
         sum_keys += exp(score[at] - row->max);
     }
-    double log_sum_keys = row->max + log(sum_keys);
+    row->sum = sum_keys + exp(row->sink - row->max); /* inf for a sink that leaves nothing to the keys */
     row->max = is_nan ? NAN : row->max;
-    if (row->sink == INFINITY) {
-        row->log_sum = INFINITY;
-    } else {
-        row->log_sum = largest + log(exp(log_sum_keys - largest) + exp(row->sink - largest));
+    row->lse = row->max + log(sum_keys);
+    if (problem->lse_with_sink && row->sink > row->lse) {
+        row->lse = row->sink == INFINITY ? INFINITY : row->sink + log1p(exp(row->lse - row->sink));
+    } else if (problem->lse_with_sink) {
+        row->lse += log1p(exp(row->sink - row->lse));
     }
-    if (is_nan) {
-        row->log_sum = log_sum_keys = NAN;
-    }
-    row->lse = problem->lse_with_sink ? row->log_sum : log_sum_keys;
     row->lse = problem->lse_base == MLA_LSE_BASE2 ? row->lse / log(2.0) : row->lse;
 
     /* values */
@@ -182,7 +178,7 @@ void mla_ref_row(const mla_problem *problem, const mla_shape *shape, int64_t s, 
             if (!mla_ref_key_find(problem, shape, g, s, i, j, &key)) {
                 continue;
             }
-            double p = exp(score[at] - row->log_sum);
+            double p = exp(score[at] - row->max) / row->sum;
             mla_ref_value(problem, shape, g, &key, h, v);
             for (int64_t c = 0; c < shape->d_v; c++) {
                 o[c] += p * v[c];

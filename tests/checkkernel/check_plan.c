@@ -276,7 +276,7 @@ static void check_workspace(void)
     ck_make(&c, &p);
     mla_plan *plan = build(&p, 4);
     size_t bytes = mla_plan_workspace_bytes(plan);
-    CK_REQUIRE(bytes > 0 && describe(plan).n_slot > 0);
+    CK_REQUIRE(bytes > 0 && (describe(plan).n_slot > 0 || ck_subject_now->backend == MLA_BACKEND_REF));
     void *workspace = ck_buffer("workspace", bytes);
     CK_REQUIRE(mla_run(plan, &p, workspace, bytes - 1, NULL) == MLA_STATUS_WORKSPACE_TOO_SMALL);
     CK_REQUIRE(mla_run(plan, &p, workspace, 0, NULL) == MLA_STATUS_WORKSPACE_TOO_SMALL);
@@ -313,8 +313,8 @@ static void check_one_shot(void)
     CK_REQUIRE(mla_attention(&at_once, &options) == MLA_STATUS_OK);
     ck_same_bits(&planned, &at_once, "planned and at once");
     at_once = ck_with_new_outputs(&planned, CK_DENSE);
-    CK_REQUIRE(mla_attention(&at_once, NULL) == MLA_STATUS_OK);
-    ck_same_bits(&planned, &at_once, "planned and at once with defaults");
+    CK_REQUIRE(mla_attention(&at_once, NULL) == MLA_STATUS_OK); /* the CPU's best level */
+    ck_compare(&at_once, false, CK_WORK);
     CK_REQUIRE(mla_attention(NULL, NULL) != MLA_STATUS_OK);
 }
 

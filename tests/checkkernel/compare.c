@@ -149,8 +149,9 @@ typedef struct weights {
     double log_mean;  /* log sum p exp(W) over keys alone, or with the sink, as lse counts it */
 } weights;
 
-/* Most records from any key on. Seen from the last key backwards, the records from key k on are k itself and those from the
- * next larger score on; candidates for being that one lie on a stack, the nearest on top, each larger than those above. */
+/* Most records from any key on. Seen from the last key backwards, the records from key k on are k itself and those from
+ * the next larger score on; candidates for being that one lie on a stack, the nearest on top, each larger than those
+ * above. */
 static int64_t most_records(const mla_ref_row_result *row)
 {
     typedef struct record {
@@ -179,13 +180,14 @@ static weights weigh(const judge *j, const mla_ref_row_result *row)
 {
     weights w = {.slope = U * (chain(j, (double)j->shape.d_k) + 9), .offset = U * (fabs(row->max) + 8)};
     w.overall = U * (EXP_ERROR + (EXP_ERROR + 2) * (double)(2 * most_records(row) + 2));
-    double sum = 0, sum_p = 0;
+    double sum = 0, sum_p = 0, share = 0; /* share: of all weight, what keys have */
     for (int64_t k = 0; k < row->n_candidate; k++) {
         if (row->score[k] == -INFINITY) {
             continue;
         }
         double e = w.slope * row->magnitude[k] + w.offset;
-        double p = exp(row->score[k] - row->log_sum);
+        double p = exp(row->score[k] - row->max) / row->sum;
+        share += p;
         w.max_error = fmax(w.max_error, e);
         w.largest_w = fmax(w.largest_w, e + w.overall);
         if (p > w.p_star) {
@@ -197,7 +199,7 @@ static weights weigh(const judge *j, const mla_ref_row_result *row)
         sum_p += p_key;
     }
     if (row->sink > -INFINITY) {
-        w.sink_p = row->sink == INFINITY ? 1 : exp(row->sink - row->log_sum);
+        w.sink_p = fmax(0, 1 - share);
         w.sink_w = row->sink == INFINITY ? 0 : U * (2 * fabs(row->sink) + fabs(row->max) + 8) + w.overall;
         w.largest_w = fmax(w.largest_w, w.sink_w);
         if (w.sink_p > w.p_star) {
@@ -244,7 +246,7 @@ static void judge_row(judge *j, const place *at)
             if (!mla_ref_key_find(p, shape, g, at->s, at->i, x, &key)) {
                 continue;
             }
-            double weight = exp(row.score[k] - row.log_sum);
+            double weight = exp(row.score[k] - row.max) / row.sum;
             double factor = weight * expm1(fmin(w.slope * row.magnitude[k] + w.offset + w.overall + w.w_star, 300));
             mla_ref_value(p, shape, g, &key, at->h, j->v);
             for (int64_t c = 0; c < shape->d_v; c++) {

@@ -13,9 +13,9 @@
  *     workspace = malloc(mla_plan_workspace_bytes(plan));
  *     mla_run(plan, &p, workspace, bytes, NULL);
  *
- * Threads: every function may be called from any thread; a plan is read-only after it is built and may be run by several
- * threads at once, each with its own workspace and outputs. mla_set_isa() is process-wide.
- * The library never prints, exits or aborts.
+ * Threads: every function may be called from any thread; a plan is read-only after it is built and may be run by
+ * several threads at once, each with its own workspace and outputs. mla_set_isa() is process-wide. The library never
+ * prints, exits or aborts.
  */
 #ifndef MLA_H
 #define MLA_H
@@ -37,7 +37,8 @@ MLA_API const char *mla_last_error(void);
 
 /* ---- who runs it ------------------------------------------------------------------------------------------------- */
 
-/* Runs task(data, i) once for every i in [0, n_task), in any order and on any threads, and returns when all are done. */
+/* Runs task(data, i) once for every i in [0, n_task), in any order and on any threads, and returns when all are
+ * done. */
 typedef void (*mla_task)(void *data, int64_t index);
 typedef void (*mla_parallel_for)(void *context, int64_t n_task, mla_task task, void *data);
 
@@ -51,7 +52,7 @@ typedef struct mla_executor {
 typedef enum mla_backend {
     MLA_BACKEND_AUTO = 0, /* the fastest one for the device of the tensors */
     MLA_BACKEND_CPU = 1,
-    MLA_BACKEND_REF = 2   /* the oracle: fp64, straight from the formula, slow, host memory only */
+    MLA_BACKEND_REF = 2 /* the oracle: fp64, straight from the formula, slow, host memory only */
 } mla_backend;
 
 /* All-zero (or a NULL pointer) means the defaults. */
@@ -66,8 +67,8 @@ typedef struct mla_plan_options {
 typedef struct mla_plan mla_plan;
 
 /*
- * Checks the problem and decides who computes what. The plan depends on shapes and on the values of lengths and q_begin,
- * not on any data pointer; it copies what it needs. On success *plan must be released with mla_plan_free().
+ * Checks the problem and decides who computes what. The plan depends on shapes and on the values of lengths and
+ * q_begin, not on any data pointer; it copies what it needs. On success *plan must be released with mla_plan_free().
  * Errors: those of mla_problem_check(), UNSUPPORTED, OUT_OF_MEMORY; *plan is then NULL.
  */
 MLA_API mla_status mla_plan_build(const mla_problem *problem, const mla_plan_options *options, mla_plan **plan);
@@ -77,21 +78,21 @@ MLA_API void mla_plan_free(mla_plan *plan); /* NULL is fine */
 MLA_API size_t mla_plan_workspace_bytes(const mla_plan *plan);
 
 typedef struct mla_plan_info {
-    const char *backend;      /* "cpu", "ref"; static storage */
-    const char *isa;          /* level of the kernels, "avx2"; "" where there is none */
+    const char *backend; /* "cpu", "ref"; static storage */
+    const char *isa;     /* level of the kernels, "avx2"; "" where there is none */
     int32_t n_worker;
-    int64_t n_item;           /* pieces of work */
-    int64_t n_slot;           /* partial results merged at the end */
+    int64_t n_item; /* pieces of work */
+    int64_t n_slot; /* partial results merged at the end */
     size_t workspace_bytes;
-    uint64_t fingerprint;     /* of everything that the plan depends on */
+    uint64_t fingerprint; /* of everything that the plan depends on */
 } mla_plan_info;
 MLA_API mla_status mla_plan_describe(const mla_plan *plan, mla_plan_info *info);
 
 /*
  * Runs a problem with a plan built for the same shapes, lengths and options. Allocates nothing and writes every output
- * element once. workspace: workspace_bytes >= mla_plan_workspace_bytes(), any alignment, used by this call alone; NULL if
- * that is 0. stream: the device's stream, NULL on the CPU.
- * Errors: those of mla_problem_check(), STALE_PLAN, WORKSPACE_TOO_SMALL, NULL_POINTER; outputs are then untouched.
+ * element once. workspace: workspace_bytes >= mla_plan_workspace_bytes(), any alignment, used by this call alone; NULL
+ * if that is 0. stream: the device's stream, NULL on the CPU. Errors: those of mla_problem_check(), STALE_PLAN,
+ * WORKSPACE_TOO_SMALL, NULL_POINTER; outputs are then untouched.
  */
 MLA_API mla_status mla_run(const mla_plan *plan, const mla_problem *problem, void *workspace, size_t workspace_bytes,
                            void *stream);
@@ -110,9 +111,9 @@ typedef struct mla_isa_info {
 /* Fills up to `capacity` entries with the levels compiled in and returns how many there are. */
 MLA_API size_t mla_isa_list(mla_isa_info *info, size_t capacity);
 
-/* Caps the level ("scalar", "avx2"; NULL: the best usable one, or the environment variable MLA_ISA). Affects plans built
- * later. Errors: BAD_VALUE for a level that is unknown, not compiled in or not usable here. Not meant to be called while
- * other threads build plans. */
+/* Caps the level ("scalar", "avx2"; NULL: the best usable one, or the environment variable MLA_ISA). Affects plans
+ * built later. Errors: BAD_VALUE for a level that is unknown, not compiled in or not usable here. Not meant to be
+ * called while other threads build plans. */
 MLA_API mla_status mla_set_isa(const char *name);
 
 typedef struct mla_kernel_info {

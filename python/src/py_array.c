@@ -171,8 +171,8 @@ static int read_tensor(const dlpack_tensor *from, bool u16_is_bf16, const char *
     return 0;
 }
 
-/* 1: the array claims a lazy sign flip that its memory does not show; 0: it does not; -1: error set. Only libraries with
- * lazy views have the method, and only real parts of complex numbers (so f32 and f16) can be such views. */
+/* 1: the array claims a lazy sign flip that its memory does not show; 0: it does not; -1: error set. Only libraries
+ * with lazy views have the method, and only real parts of complex numbers (so f32 and f16) can be such views. */
 static int is_negated(PyObject *array, mla_dtype dtype)
 {
     if (dtype != MLA_DTYPE_F32 && dtype != MLA_DTYPE_F16) {
@@ -242,8 +242,8 @@ static void hold(py_borrow *borrow, PyObject *object)
     borrow->held[borrow->n_held++] = object;
 }
 
-/* May memory lent by an unversioned capsule be written? The capsule cannot say, and immutable arrays are lent this way; a
- * NumPy array (before NumPy 2.1) can be asked. */
+/* May memory lent by an unversioned capsule be written? The capsule cannot say, and immutable arrays are lent this
+ * way; a NumPy array (before NumPy 2.1) can be asked. */
 static bool is_writeable(PyObject *array)
 {
     PyObject *flags = PyObject_GetAttrString(array, "flags");

@@ -31,9 +31,8 @@ int py_array_init(void);
 
 /*
  * Fills *tensor with a view of `array`, which stays valid until py_borrow_end(). `name` must be static: errors start
- * with it, here and in the library.
- * Returns 0, or -1 with TypeError (no array, or a dtype that libmla has no name for), NotImplementedError (8-bit floats)
- * or ValueError (memory that cannot be lent, read-only memory for an output) set.
+ * with it, here and in the library. Returns 0, or -1 with TypeError (no array, or a dtype that libmla has no name for),
+ * NotImplementedError (8-bit floats) or ValueError (memory that cannot be lent, read-only memory for an output) set.
  */
 int py_borrow_input(py_borrow *borrow, PyObject *array, const char *name, mla_tensor *tensor);
 int py_borrow_output(py_borrow *borrow, PyObject *array, const char *name, mla_tensor *tensor);

@@ -61,7 +61,8 @@ static int check_decode(const decode_call *call)
     return 0;
 }
 
-/* The interface of 2025 has no sink, the library's problem has: the rest is lowered as flash_mla_with_kvcache() does. */
+/* The interface of 2025 has no sink, the library's problem has: the rest is lowered as flash_mla_with_kvcache()
+ * does. */
 static mla_status decode_with_sink(const decode_call *call)
 {
     mla_problem problem;

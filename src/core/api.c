@@ -16,7 +16,8 @@ static mla_status choose_backend(mla_backend wanted, const mla_problem *problem,
                                  const mla_backend_ops **backend)
 {
     if (problem->q.device.type != MLA_DEVICE_CPU) {
-        return mla_fail(MLA_STATUS_UNSUPPORTED, "q.device.type = %d has no backend in this build", (int)problem->q.device.type);
+        return mla_fail(MLA_STATUS_UNSUPPORTED, "q.device.type = %d has no backend in this build",
+                        (int)problem->q.device.type);
     }
     switch (wanted) {
     case MLA_BACKEND_AUTO:
@@ -113,13 +114,15 @@ mla_status mla_plan_describe(const mla_plan *plan, mla_plan_info *info)
     return MLA_STATUS_OK;
 }
 
-static mla_status run_resolved(const mla_plan *plan, const mla_problem *problem, const mla_shape *shape, void *workspace)
+static mla_status run_resolved(const mla_plan *plan, const mla_problem *problem, const mla_shape *shape,
+                               void *workspace)
 {
     uintptr_t start = ((uintptr_t)workspace + MLA_WORKSPACE_ALIGN - 1) / MLA_WORKSPACE_ALIGN * MLA_WORKSPACE_ALIGN;
     return plan->backend->run(plan, problem, shape, (void *)start);
 }
 
-mla_status mla_run(const mla_plan *plan, const mla_problem *problem, void *workspace, size_t workspace_bytes, void *stream)
+mla_status mla_run(const mla_plan *plan, const mla_problem *problem, void *workspace, size_t workspace_bytes,
+                   void *stream)
 {
     if (!plan) {
         return mla_fail(MLA_STATUS_NULL_POINTER, "plan is NULL");
@@ -135,7 +138,8 @@ mla_status mla_run(const mla_plan *plan, const mla_problem *problem, void *works
     }
     size_t need = mla_plan_workspace_bytes(plan);
     if (workspace_bytes < need) {
-        return mla_fail(MLA_STATUS_WORKSPACE_TOO_SMALL, "workspace_bytes = %zu must be at least %zu", workspace_bytes, need);
+        return mla_fail(MLA_STATUS_WORKSPACE_TOO_SMALL, "workspace_bytes = %zu must be at least %zu", workspace_bytes,
+                        need);
     }
     if (need && !workspace) {
         return mla_fail(MLA_STATUS_NULL_POINTER, "workspace is NULL but %zu bytes are needed", need);

@@ -35,8 +35,8 @@ void mla_index_range(const mla_problem *problem, const mla_shape *shape, int32_t
         } else if (shape->batched) {
             limit = mla_index_at(length, seq);
         } else {
-            limit = mla_index_at(length, length->dim[0] == shape->n_token ? mla_query_begin(problem, shape, seq) + token
-                                                                           : seq);
+            limit = mla_index_at(length,
+                                 length->dim[0] == shape->n_token ? mla_query_begin(problem, shape, seq) + token : seq);
         }
         n = limit < n ? limit : n;
     }
@@ -206,7 +206,8 @@ mla_status mla_plan_fill(const mla_problem *problem, const mla_shape *shape, mla
     plan->item = calloc(count.n_item ? (size_t)count.n_item : 1, sizeof *plan->item);
     plan->combine = calloc(count.n_combine ? (size_t)count.n_combine : 1, sizeof *plan->combine);
     if (!plan->item || !plan->combine) {
-        return mla_fail(MLA_STATUS_OUT_OF_MEMORY, "plan of %lld items does not fit into memory", (long long)count.n_item);
+        return mla_fail(MLA_STATUS_OUT_OF_MEMORY, "plan of %lld items does not fit into memory",
+                        (long long)count.n_item);
     }
     walk_tasks(problem, shape, plan, max_rows, limit, plan->item, plan->combine);
     if (plan->n_worker > 1) {
@@ -241,8 +242,8 @@ static uint64_t mix_index(uint64_t hash, const mla_tensor *t)
 
 uint64_t mla_plan_fingerprint(const mla_problem *problem, const mla_shape *shape)
 {
-    const int64_t sizes[] = {shape->n_seq,  shape->n_head, shape->n_kv_head, shape->n_q,      shape->n_token,
-                             shape->d_nope, shape->d_rope, shape->d_v,       shape->batched,  shape->n_segment};
+    const int64_t sizes[] = {shape->n_seq,  shape->n_head, shape->n_kv_head, shape->n_q,     shape->n_token,
+                             shape->d_nope, shape->d_rope, shape->d_v,       shape->batched, shape->n_segment};
     uint64_t hash = 0x6d6c61u;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         hash = mix(hash, (uint64_t)sizes[i]);
@@ -255,10 +256,17 @@ uint64_t mla_plan_fingerprint(const mla_problem *problem, const mla_shape *shape
     for (int32_t g = 0; g < shape->n_segment; g++) {
         const mla_segment *segment = &problem->segment[g];
         const mla_segment_shape *s = &shape->segment[g];
-        const int64_t rules[] = {s->addressing,          s->page_size,           s->n_entry,
-                                 segment->list_rule,     segment->list_address,  segment->visible.rule,
-                                 segment->visible.left,  segment->visible.right, segment->visible.ratio,
-                                 mla_tensor_present(&segment->v), mla_tensor_present(&segment->mask)};
+        const int64_t rules[] = {s->addressing,
+                                 s->page_size,
+                                 s->n_entry,
+                                 segment->list_rule,
+                                 segment->list_address,
+                                 segment->visible.rule,
+                                 segment->visible.left,
+                                 segment->visible.right,
+                                 segment->visible.ratio,
+                                 mla_tensor_present(&segment->v),
+                                 mla_tensor_present(&segment->mask)};
         for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
             hash = mix(hash, (uint64_t)rules[i]);
         }

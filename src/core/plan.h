@@ -6,9 +6,9 @@
  * them.
  *
  * Keys are counted in index space: positions of the sequence for a range, places in the list for a list. Index space is
- * cut at every multiple of `split_keys`, counted from 0, into *chunks*. A row's result is defined as the fold, in order,
- * of its chunks' partial results; so its bits depend on the row's own visible keys alone, never on threads, batch mates,
- * pages, or on who computes a chunk. An item is therefore either
+ * cut at every multiple of `split_keys`, counted from 0, into *chunks*. A row's result is defined as the fold, in
+ * order, of its chunks' partial results; so its bits depend on the row's own visible keys alone, never on threads,
+ * batch mates, pages, or on who computes a chunk. An item is therefore either
  *
  *     whole    all chunks of a task, folded by the worker itself, result written directly (slot -1), or
  *     a chunk  one chunk of one segment, left in a slot; a combine item folds the slots in chunk order.
@@ -24,17 +24,17 @@ typedef struct mla_work_item {
     int64_t seq;
     int64_t row_begin, row_end; /* rows of this (seq, kv_head) */
     int32_t kv_head;
-    int32_t segment;            /* -1: whole */
-    int64_t kv_begin, kv_end;   /* index space, a single chunk; 0, 0 when whole */
-    int64_t slot;               /* first panel slot this item writes, one per row panel; -1: writes the output */
-    int64_t cost;               /* keys * rows, for ordering */
+    int32_t segment;          /* -1: whole */
+    int64_t kv_begin, kv_end; /* index space, a single chunk; 0, 0 when whole */
+    int64_t slot;             /* first panel slot this item writes, one per row panel; -1: writes the output */
+    int64_t cost;             /* keys * rows, for ordering */
 } mla_work_item;
 
 typedef struct mla_combine_item {
     int64_t seq;
     int64_t row_begin, row_end; /* one row panel */
     int32_t kv_head;
-    int64_t slot_begin;         /* slots slot_begin + i * slot_stride, i in [0, slot_count), in fold order */
+    int64_t slot_begin; /* slots slot_begin + i * slot_stride, i in [0, slot_count), in fold order */
     int64_t slot_stride;
     int64_t slot_count;
 } mla_combine_item;
@@ -57,8 +57,8 @@ struct mla_plan {
     int64_t n_item, n_combine, n_slot;
     mla_work_item *item;
     mla_combine_item *combine;
-    size_t worker_bytes;  /* scratch of one worker */
-    size_t slot_bytes;    /* one panel slot */
+    size_t worker_bytes; /* scratch of one worker */
+    size_t slot_bytes;   /* one panel slot */
     size_t workspace_bytes;
     uint64_t fingerprint;
 };

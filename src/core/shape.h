@@ -1,8 +1,8 @@
 /*
  * shape.h - everything about a checked problem that its tensors imply: sizes, lengths, where a row lies.
  *
- * mla_problem_resolve() is the only producer: a mla_shape exists only for a problem that passed every check, so the code
- * below it may trust what the comments here say.
+ * mla_problem_resolve() is the only producer: a mla_shape exists only for a problem that passed every check, so the
+ * code below it may trust what the comments here say.
  */
 #ifndef MLA_CORE_SHAPE_H
 #define MLA_CORE_SHAPE_H
@@ -10,11 +10,7 @@
 #include "mla/mla_problem.h"
 #include "status.h"
 
-typedef enum mla_addressing {
-    MLA_ADDRESS_PAGED = 0,
-    MLA_ADDRESS_BATCHED = 1,
-    MLA_ADDRESS_PACKED = 2
-} mla_addressing;
+typedef enum mla_addressing { MLA_ADDRESS_PAGED = 0, MLA_ADDRESS_BATCHED = 1, MLA_ADDRESS_PACKED = 2 } mla_addressing;
 
 typedef struct mla_segment_shape {
     mla_addressing addressing;
@@ -29,9 +25,9 @@ typedef struct mla_segment_shape {
 
 typedef struct mla_shape {
     int64_t n_seq, n_head, n_kv_head;
-    int64_t group;   /* query heads per kv head */
-    int64_t n_q;     /* batched: query slots per sequence; packed: 0 */
-    int64_t n_token; /* batched: n_seq * n_q; packed: rows of q */
+    int64_t group;          /* query heads per kv head */
+    int64_t n_q;            /* batched: query slots per sequence; packed: 0 */
+    int64_t n_token;        /* batched: n_seq * n_q; packed: rows of q */
     int64_t d_nope, d_rope; /* d_rope is 0 when the rope part is inside q and k */
     int64_t d_k, d_v;       /* d_k = d_nope + d_rope */
     bool batched;

@@ -14,12 +14,12 @@
 __attribute__((format(printf, 2, 3))) mla_status mla_fail(mla_status status, const char *format, ...);
 
 /* Forwards a failure: `MLA_TRY(f(x));` returns from the caller unless f succeeds. */
-#define MLA_TRY(call)                            \
-    do {                                         \
-        mla_status mla_try_status = (call);      \
-        if (mla_try_status != MLA_STATUS_OK) {   \
-            return mla_try_status;               \
-        }                                        \
+#define MLA_TRY(call)                          \
+    do {                                       \
+        mla_status mla_try_status = (call);    \
+        if (mla_try_status != MLA_STATUS_OK) { \
+            return mla_try_status;             \
+        }                                      \
     } while (0)
 
 #endif

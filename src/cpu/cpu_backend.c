@@ -16,7 +16,8 @@ static mla_status cpu_accepts(const mla_problem *problem, const mla_shape *shape
 {
     (void)shape;
     if (problem->p_rounding != MLA_P_ROUND_NONE) {
-        return mla_fail(MLA_STATUS_UNSUPPORTED, "p_rounding = %d is not available on the CPU backend yet, only 0 (none)",
+        return mla_fail(MLA_STATUS_UNSUPPORTED,
+                        "p_rounding = %d is not available on the CPU backend yet, only 0 (none)",
                         (int)problem->p_rounding);
     }
     if (problem->arithmetic != MLA_ARITHMETIC_F32) {
@@ -34,8 +35,8 @@ static mla_status cpu_build(const mla_problem *problem, const mla_shape *shape, 
     }
     plan->kernels = kernels;
     plan->isa = kernels->isa;
-    plan->geometry = (mla_plan_geometry){
-        .split_keys = MLA_SPLIT_KEYS, .row_panel = MLA_ROW_PANEL, .max_rows = MLA_TASK_ROWS};
+    plan->geometry =
+        (mla_plan_geometry){.split_keys = MLA_SPLIT_KEYS, .row_panel = MLA_ROW_PANEL, .max_rows = MLA_TASK_ROWS};
     MLA_TRY(mla_plan_fill(problem, shape, plan));
     mla_layout layout = mla_layout_make(kernels, problem, shape);
     plan->worker_bytes = layout.worker_bytes;
@@ -43,9 +44,8 @@ static mla_status cpu_build(const mla_problem *problem, const mla_shape *shape, 
     /* no more scratch than there are items to work on */
     int64_t n_worker = plan->n_item < plan->n_worker ? plan->n_item : plan->n_worker;
     plan->n_worker = (int32_t)(n_worker < 1 ? 1 : n_worker);
-    plan->workspace_bytes = plan->n_item == 0 ? 0
-                                              : (size_t)plan->n_worker * plan->worker_bytes +
-                                                    (size_t)plan->n_slot * plan->slot_bytes;
+    plan->workspace_bytes =
+        plan->n_item == 0 ? 0 : (size_t)plan->n_worker * plan->worker_bytes + (size_t)plan->n_slot * plan->slot_bytes;
     return MLA_STATUS_OK;
 }
 

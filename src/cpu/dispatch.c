@@ -1,6 +1,6 @@
 /*
- * dispatch.c - which kernel table runs. The list of levels below is the list: dispatch, mla_isa_list(), mla_kernel_list()
- * and the tests are derived from it.
+ * dispatch.c - which kernel table runs. The list of levels below is the list: dispatch, mla_isa_list(),
+ * mla_kernel_list() and the tests are derived from it.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -106,7 +106,8 @@ static void detect(void)
             if (i > 0 && table_has(levels[i - 1].kernels, entry[e].kernel)) {
                 continue; /* taken over from the level below, under whose name it is listed */
             }
-            snprintf(kernel_name[kernel_count], sizeof kernel_name[0], "mla_%s_%s_%s", entry[e].kind, entry[e].type, k->isa);
+            snprintf(kernel_name[kernel_count], sizeof kernel_name[0], "mla_%s_%s_%s", entry[e].kind, entry[e].type,
+                     k->isa);
             kernel_info[kernel_count] =
                 (mla_kernel_info){.name = kernel_name[kernel_count], .kind = entry[e].kind, .isa = k->isa};
             kernel_address[kernel_count++] = entry[e].kernel;

@@ -71,12 +71,12 @@ typedef void (*mla_qk_kernel)(const float *q, const float *block, int64_t panel_
 
 /*
  * Turns raw scores into probabilities in place: t = s * scale[r] + mask, p = exp2(t - m). Row r sees the keys
- * [begin[r], end[r]) of this block where the mask is not -inf; the others get p = 0 whatever s holds. begin and end may be
- * NULL together: all keys. mask [key][16] in base-2 units or NULL.
- * Updates state; where a row's m grew, factor[r] = exp2(old m - new m), else 1. Returns whether any factor is not 1.
+ * [begin[r], end[r]) of this block where the mask is not -inf; the others get p = 0 whatever s holds. begin and end may
+ * be NULL together: all keys. mask [key][16] in base-2 units or NULL. Updates state; where a row's m grew, factor[r] =
+ * exp2(old m - new m), else 1. Returns whether any factor is not 1.
  */
-typedef bool (*mla_softmax_kernel)(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,
-                                   const float *mask, mla_row_state *state, float *factor);
+typedef bool (*mla_softmax_kernel)(float *s, int64_t n_key, const float *scale, const int32_t *begin,
+                                   const int32_t *end, const float *mask, mla_row_state *state, float *factor);
 
 /* o[r][c] += sum over keys of p[key][r] * v[key][c], for r < n_row and c < n_col at least, one column panel. */
 typedef void (*mla_pv_kernel)(const float *p, const float *v, int64_t n_key, int32_t n_row, int32_t n_col, float *o,
@@ -103,25 +103,26 @@ typedef enum mla_stream_order {
     MLA_STREAM_EVEN_ODD = 1 /* within each step columns 0, 2, 4, .. first, then 1, 3, 5, .. */
 } mla_stream_order;
 
-/* A run of columns in one tensor. In q and o they start at column `at`, a multiple of the step, and are followed by zeros
- * up to the next step. */
+/* A run of columns in one tensor. In q and o they start at column `at`, a multiple of the step, and are followed by
+ * zeros up to the next step. */
 typedef struct mla_stream_part {
-    const void *const *row; /* addresses of the block's rows, and behind them of MLA_STREAM_AHEAD + 1 more readable ones,
-                               which are fetched and whose values change nothing */
+    /* Addresses of the block's rows, and behind them of MLA_STREAM_AHEAD + 1 more readable ones, which are fetched and
+     * whose values change nothing. */
+    const void *const *row;
     int64_t n_col, at;
 } mla_stream_part;
 
 typedef struct mla_stream_block {
     mla_stream_part k[2], v[2];
     int32_t n_k_part, n_v_part;
-    bool odd;            /* the first key pairs with one before the block: pairs are the same whatever part of a block is here */
+    bool odd; /* the first key pairs with one before the block: pairs do not depend on where the visible part begins */
     int64_t n_key;
-    int32_t n_row;       /* 1 .. MLA_STREAM_ROWS */
-    int64_t stride;      /* floats from one row to the next in q and in o */
-    const float *q;      /* [row][column], and a row of zeros behind an odd number of them */
-    float *o;            /* [row][column], accumulated */
-    const float *scale;  /* [MLA_STREAM_ROWS] */
-    const float *addend; /* [key][MLA_STREAM_ROWS], added to scaled scores, base-2; -inf: the row does not see the key,
+    int32_t n_row;        /* 1 .. MLA_STREAM_ROWS */
+    int64_t stride;       /* floats from one row to the next in q and in o */
+    const float *q;       /* [row][column], and a row of zeros behind an odd number of them */
+    float *o;             /* [row][column], accumulated */
+    const float *scale;   /* [MLA_STREAM_ROWS] */
+    const float *addend;  /* [key][MLA_STREAM_ROWS], added to scaled scores, base-2; -inf: the row does not see the key,
                             whatever the key holds; NULL: all rows see all keys and nothing is added */
     mla_row_state *state; /* lanes [0, n_row) */
 } mla_stream_block;
@@ -131,7 +132,7 @@ typedef void (*mla_stream_kernel)(const mla_stream_block *block);
 typedef struct mla_cpu_kernels {
     const char *isa;
     int32_t col_panel;
-    int64_t qk_columns; /* columns per qk call that keep its panel of q in the first-level cache; multiple of col_panel */
+    int64_t qk_columns; /* columns per qk call, a multiple of col_panel: its part of q stays in the first-level cache */
     mla_load_kernel load[MLA_FORMAT_COUNT];
     mla_pack_kernel pack[MLA_FORMAT_COUNT];
     mla_qk_kernel qk;

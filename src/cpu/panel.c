@@ -66,8 +66,8 @@ static bool sees(const mla_task_state *t, int32_t g, const mla_key_rows *rows, i
 }
 
 /*
- * A probability of 0 keeps a hidden key away from a row only while the key's value is finite: 0 * NaN is NaN. True when a
- * value that some row may not see is not finite. With a mask any value may be hidden.
+ * A probability of 0 keeps a hidden key away from a row only while the key's value is finite: 0 * NaN is NaN. True when
+ * a value that some row may not see is not finite. With a mask any value may be hidden.
  */
 static bool hidden_values_bite(const mla_task_state *t, bool masked, const float *v, int64_t n_key)
 {

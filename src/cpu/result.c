@@ -57,10 +57,14 @@ static float empty_lse(mla_lse_empty rule)
     return rule == MLA_LSE_EMPTY_POS_INF ? INFINITY : rule == MLA_LSE_EMPTY_NEG_INF ? -INFINITY : 0.0f;
 }
 
-/* One row's final factor for o and its lse in base-2 units, the sink joined. Fp64: cheap here, and lse keeps its bits. */
+/* One row's final factor for o and its lse in base-2 units, the sink joined. Fp64: cheap here, and lse keeps its
+ * bits. */
 static double finish_row(const mla_problem *p, int64_t head, double m, double l, double *lse)
 {
-    double sink = mla_tensor_present(&p->sink) ? (double)((const float *)p->sink.data)[head * p->sink.stride[0]] : -INFINITY;
+    double sink = -INFINITY;
+    if (mla_tensor_present(&p->sink)) {
+        sink = (double)mla_factor_at(&p->sink, head);
+    }
     *lse = m + log2(l);
     if (sink == -INFINITY) {
         return 1 / l;
@@ -73,16 +77,22 @@ static double finish_row(const mla_problem *p, int64_t head, double m, double l,
     return top == INFINITY ? 0 : exp2(m - top) / total;
 }
 
+static int64_t place(const int64_t stride[3], int64_t seq, int64_t token, int64_t head)
+{
+    return seq * stride[0] + token * stride[1] + head * stride[2];
+}
+
 void mla_result_write(const mla_run_context *run, int64_t seq, int32_t kv_head, int64_t row_begin, int32_t n_row,
                       const mla_panel_result *result)
 {
     const mla_problem *p = run->problem;
     const mla_shape *shape = run->shape;
-    size_t o_size = mla_dtype_size(p->o.dtype);
+    int64_t o_size = (int64_t)mla_dtype_size(p->o.dtype);
     mla_store_kernel store = run->kernels->store[mla_format_of(p->o.dtype)];
     int64_t first = mla_query_begin(p, shape, seq);
     for (int32_t r = 0; r < n_row; r++) {
-        int64_t token = first + (row_begin + r) / shape->group, head = kv_head * shape->group + (row_begin + r) % shape->group;
+        int64_t token = first + (row_begin + r) / shape->group;
+        int64_t head = kv_head * shape->group + (row_begin + r) % shape->group;
         double lse = 0;
         /* a NaN score shows in the sum, not in the maximum */
         float largest = isnan(result->state->l[r]) ? NAN : result->state->max[r];
@@ -90,22 +100,21 @@ void mla_result_write(const mla_run_context *run, int64_t seq, int32_t kv_head, 
         bool empty = result->state->l[r] == 0;
         double factor = empty ? 0 : finish_row(p, head, (double)result->state->m[r], (double)result->state->l[r], &lse);
         if (mla_tensor_present(&p->pv_descale)) {
-            factor *= (double)((const float *)p->pv_descale.data)[head * p->pv_descale.stride[0]];
+            factor *= (double)mla_factor_at(&p->pv_descale, head);
         }
-        char *o = (char *)p->o.data +
-                  (size_t)(seq * shape->o_stride[0] + token * shape->o_stride[1] + head * shape->o_stride[2]) * o_size;
+        char *o = (char *)p->o.data + place(shape->o_stride, seq, token, head) * o_size;
         if (factor == 0) {
-            memset(o, 0, (size_t)shape->d_v * o_size); /* +0 in every format, whatever the accumulator holds */
+            memset(o, 0, (size_t)(shape->d_v * o_size)); /* +0 in every format, whatever the accumulator holds */
         } else {
             store(result->o + r * run->kernels->col_panel, shape->d_v, (float)factor, o);
         }
         if (mla_tensor_present(&p->lse)) {
             double value = p->lse_base == MLA_LSE_NATURAL ? lse * LN_2 : lse;
-            ((float *)p->lse.data)[seq * shape->lse_stride[0] + token * shape->lse_stride[1] + head * shape->lse_stride[2]] =
+            ((float *)p->lse.data)[place(shape->lse_stride, seq, token, head)] =
                 empty ? empty_lse(p->lse_empty) : (float)value;
         }
         if (mla_tensor_present(&p->max)) {
-            ((float *)p->max.data)[seq * shape->max_stride[0] + token * shape->max_stride[1] + head * shape->max_stride[2]] =
+            ((float *)p->max.data)[place(shape->max_stride, seq, token, head)] =
                 empty ? -INFINITY : (float)((double)largest * LN_2);
         }
     }

@@ -5,7 +5,8 @@
 
 #include "core/range.h"
 
-static inline const void *row_address(const mla_tensor *t, const int64_t *stride, int64_t page, int64_t slot, int64_t kv_head)
+static inline const void *row_address(const mla_tensor *t, const int64_t *stride, int64_t page, int64_t slot,
+                                      int64_t kv_head)
 {
     size_t element = (size_t)(page * stride[0] + slot * stride[1] + kv_head * stride[2]);
     return (const char *)t->data + element * mla_dtype_size(t->dtype);

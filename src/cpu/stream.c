@@ -22,7 +22,8 @@ int64_t mla_stream_stride(const mla_cpu_kernels *kernels, const mla_shape *shape
         return 0;
     }
     /* nope (or the whole key) and rope each start a step of their own */
-    int64_t k = round_step(kernels, shape->d_nope) + round_step(kernels, shape->d_rope), v = round_step(kernels, shape->d_v);
+    int64_t k = round_step(kernels, shape->d_nope) + round_step(kernels, shape->d_rope),
+            v = round_step(kernels, shape->d_v);
     return k > v ? k : v;
 }
 
@@ -43,7 +44,8 @@ bool mla_stream_serves(const mla_task_state *t)
 }
 
 /* The parts of a key row and of a value row. */
-static void find_parts(const mla_task_state *t, int32_t g, const void *const (*row)[ROW_ADDRESSES], mla_stream_block *block)
+static void find_parts(const mla_task_state *t, int32_t g, const void *const (*row)[ROW_ADDRESSES],
+                       mla_stream_block *block)
 {
     const mla_shape *shape = t->run->shape;
     const mla_segment *segment = &t->run->problem->segment[g];
@@ -101,7 +103,8 @@ void mla_stream_pack(mla_task_state *t)
 
 void mla_stream_begin(mla_task_state *t)
 {
-    memset(t->stream_o, 0, (size_t)(MLA_STREAM_ROWS * mla_stream_stride(t->run->kernels, t->run->shape)) * sizeof(float));
+    memset(t->stream_o, 0,
+           (size_t)(MLA_STREAM_ROWS * mla_stream_stride(t->run->kernels, t->run->shape)) * sizeof(float));
 }
 
 void mla_stream_end(mla_task_state *t, int32_t g, const mla_panel_result *result)
@@ -109,7 +112,7 @@ void mla_stream_end(mla_task_state *t, int32_t g, const mla_panel_result *result
     const mla_cpu_kernels *kernels = t->run->kernels;
     mla_stream_order order = kernels->stream_order[mla_format_of(t->run->problem->segment[g].k.dtype)];
     mla_stream_block block = {0};
-    find_parts(t, g, (const void *const (*)[ROW_ADDRESSES])NULL, &block);
+    find_parts(t, g, (const void *const(*)[ROW_ADDRESSES])NULL, &block);
     int64_t cp = kernels->col_panel, stride = mla_stream_stride(t->run->kernels, t->run->shape);
     for (int64_t r = 0; r < t->n_row; r++) {
         float *to = result->o + r * cp;
@@ -168,6 +171,6 @@ void mla_stream_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, c
         .addend = partial || masked ? &addend[0][0] : NULL,
         .state = result->state,
     };
-    find_parts(t, g, (const void *const (*)[ROW_ADDRESSES])row, &block);
+    find_parts(t, g, (const void *const(*)[ROW_ADDRESSES])row, &block);
     t->run->kernels->stream[mla_format_of(segment->k.dtype)](&block);
 }

@@ -59,7 +59,8 @@ void mla_task_find_ranges(mla_task_state *t, int32_t g, int64_t *begin, int64_t 
             t->end[i] = t->end[i - 1];
             continue;
         }
-        mla_index_range(t->run->problem, t->run->shape, g, t->item->seq, mla_task_token(t, i), &t->begin[i], &t->end[i]);
+        mla_index_range(t->run->problem, t->run->shape, g, t->item->seq, mla_task_token(t, i), &t->begin[i],
+                        &t->end[i]);
         if (t->begin[i] < t->end[i]) {
             *begin = t->begin[i] < *begin ? t->begin[i] : *begin;
             *end = t->end[i] > *end ? t->end[i] : *end;
@@ -102,9 +103,8 @@ float mla_task_mask_at(const mla_task_state *t, const mla_tensor *mask, const ml
     }
     const mla_shape *shape = t->run->shape;
     int64_t token = mla_task_token(t, i), column = rows->position[n];
-    int64_t at = shape->batched
-                     ? t->item->seq * mask->stride[0] + token * mask->stride[1] + column * mask->stride[2]
-                     : (mla_query_begin(t->run->problem, shape, t->item->seq) + token) * mask->stride[0] +
-                           column * mask->stride[1];
+    int64_t at = shape->batched ? t->item->seq * mask->stride[0] + token * mask->stride[1] + column * mask->stride[2]
+                                : (mla_query_begin(t->run->problem, shape, t->item->seq) + token) * mask->stride[0] +
+                                      column * mask->stride[1];
     return mla_element_f32(mask->data, mask->dtype, at) * (float)MLA_LOG2_E;
 }

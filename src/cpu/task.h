@@ -12,16 +12,16 @@ typedef struct mla_task {
     const mla_run_context *run;
     const mla_work_item *item;
     int64_t n_row, n_panel;
-    bool stream;                     /* few rows: keys are used where they lie */
-    float *q;                        /* panels: [row panel][d_k][16] */
-    float *k_block, *v_block;        /* panels: [col panel][key][col_panel] */
-    float *s;                        /* panels: [row panel][key][16] */
-    float *mask;                     /* panels: [key][16] of one row panel */
-    float *stream_q, *stream_o;      /* stream: [row][column], in the order of the format */
-    mla_key_rows *rows[2];           /* the block at hand and the next one */
-    float factor[MLA_TASK_ROWS];     /* row's scale without its power of two, base-2 units */
-    float scale[MLA_TASK_ROWS];      /* factor * descale of the segment at hand */
-    int64_t begin[MLA_TASK_ROWS];    /* visible range of each row in the segment at hand, index space */
+    bool stream;                  /* few rows: keys are used where they lie */
+    float *q;                     /* panels: [row panel][d_k][16] */
+    float *k_block, *v_block;     /* panels: [col panel][key][col_panel] */
+    float *s;                     /* panels: [row panel][key][16] */
+    float *mask;                  /* panels: [key][16] of one row panel */
+    float *stream_q, *stream_o;   /* stream: [row][column], in the order of the format */
+    mla_key_rows *rows[2];        /* the block at hand and the next one */
+    float factor[MLA_TASK_ROWS];  /* row's scale without its power of two, base-2 units */
+    float scale[MLA_TASK_ROWS];   /* factor * descale of the segment at hand */
+    int64_t begin[MLA_TASK_ROWS]; /* visible range of each row in the segment at hand, index space */
     int64_t end[MLA_TASK_ROWS];
     int32_t block_begin[MLA_TASK_ROWS]; /* the same, as places in the block at hand */
     int32_t block_end[MLA_TASK_ROWS];
@@ -50,8 +50,8 @@ static inline int64_t mla_task_head(const mla_task_state *t, int64_t i)
 int32_t mla_task_panel_rows(const mla_task_state *t, int64_t panel);
 
 /*
- * Splits the scale of row i into a power of two, returned, and the rest, left in factor[i]. The power of two goes into q,
- * where it is exact and keeps q.k far from overflow; the rest waits for the finished score: one rounding in all.
+ * Splits the scale of row i into a power of two, returned, and the rest, left in factor[i]. The power of two goes into
+ * q, where it is exact and keeps q.k far from overflow; the rest waits for the finished score: one rounding in all.
  */
 float mla_task_split_scale(mla_task_state *t, int64_t i);
 

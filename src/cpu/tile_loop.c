@@ -161,8 +161,8 @@ void mla_tile_item(const mla_run_context *run, const mla_work_item *item, char *
         if (n_chunk == 0) {
             mla_result_clear(&result[0][panel], layout->o_bytes);
         }
-        mla_result_write(run, item->seq, item->kv_head, item->row_begin + panel * MLA_ROW_PANEL, mla_task_panel_rows(&t, panel),
-                         &result[0][panel]);
+        mla_result_write(run, item->seq, item->kv_head, item->row_begin + panel * MLA_ROW_PANEL,
+                         mla_task_panel_rows(&t, panel), &result[0][panel]);
     }
 }
 

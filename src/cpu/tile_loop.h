@@ -26,11 +26,11 @@ typedef struct mla_panel_result {
  * v block only with values of their own, mask only with an additive mask. Workers start on pages of their own.
  */
 typedef struct mla_layout {
-    int64_t n_col_panel;  /* of d_k */
-    int64_t n_v_panel;    /* of d_v */
-    int64_t panel_stride; /* floats from one column panel of a block to the next */
+    int64_t n_col_panel;                                      /* of d_k */
+    int64_t n_v_panel;                                        /* of d_v */
+    int64_t panel_stride;                                     /* floats from one column panel of a block to the next */
     size_t q, k_block, v_block, s, mask, row, stream, acc[2]; /* byte offsets */
-    size_t o_bytes;       /* o of one row panel */
+    size_t o_bytes;                                           /* o of one row panel */
     size_t worker_bytes;
     size_t slot_bytes;
 } mla_layout;

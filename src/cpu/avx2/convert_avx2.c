@@ -79,17 +79,17 @@ void mla_load_bf16_avx2(const void *const *row, int64_t n_key, int64_t n_col, in
     LOAD_BODY(load8_bf16, load1_bf16)
 }
 
-#define PACK_BODY(LOAD8, LOAD1)                                                \
-    int64_t c = 0;                                                             \
-    for (; c + 8 <= n_col; c += 8) {                                           \
-        float part[8];                                                         \
+#define PACK_BODY(LOAD8, LOAD1)                                                       \
+    int64_t c = 0;                                                                    \
+    for (; c + 8 <= n_col; c += 8) {                                                  \
+        float part[8];                                                                \
         _mm256_storeu_ps(part, _mm256_mul_ps(LOAD8(src, c), _mm256_set1_ps(factor))); \
-        for (int i = 0; i < 8; i++) {                                          \
-            q[(c + i) * ROWS] = part[i];                                       \
-        }                                                                      \
-    }                                                                          \
-    for (; c < n_col; c++) {                                                   \
-        q[c * ROWS] = LOAD1(src, c) * factor;                                  \
+        for (int i = 0; i < 8; i++) {                                                 \
+            q[(c + i) * ROWS] = part[i];                                              \
+        }                                                                             \
+    }                                                                                 \
+    for (; c < n_col; c++) {                                                          \
+        q[c * ROWS] = LOAD1(src, c) * factor;                                         \
     }
 
 void mla_pack_f32_avx2(const void *src, int64_t n_col, float factor, float *q)

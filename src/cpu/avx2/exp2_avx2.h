@@ -10,8 +10,8 @@
 
 /*
  * 2^x for x <= MLA_RESCALE_SLACK. x = n + f with n an integer and |f| <= 1/2; 2^f by a polynomial of degree 6 (relative
- * error below 1.1e-7 with its roundings), 2^n by adding n to the exponent. Below 2^-126 the result is 0: such a weight is
- * invisible beside the 1 that the largest key contributes. NaN stays NaN.
+ * error below 1.1e-7 with its roundings), 2^n by adding n to the exponent. Below 2^-126 the result is 0: such a weight
+ * is invisible beside the 1 that the largest key contributes. NaN stays NaN.
  */
 static inline __m256 exp2_avx2(__m256 x)
 {

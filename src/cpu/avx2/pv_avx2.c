@@ -12,17 +12,17 @@ enum { COL_PANEL = MLA_AVX2_COL_PANEL, ROWS = MLA_ROW_PANEL };
 
 /* The block is summed from zero and added to o last: two short sums lose less than one long one. */
 #define ZERO24(r) __m256 x##r = _mm256_setzero_ps(), y##r = _mm256_setzero_ps(), z##r = _mm256_setzero_ps();
-#define STEP24(r)                                   \
-    {                                               \
-        __m256 w = _mm256_broadcast_ss(p + (r));    \
-        x##r = _mm256_fmadd_ps(w, v0, x##r);        \
-        y##r = _mm256_fmadd_ps(w, v1, y##r);        \
-        z##r = _mm256_fmadd_ps(w, v2, z##r);        \
+#define STEP24(r)                                \
+    {                                            \
+        __m256 w = _mm256_broadcast_ss(p + (r)); \
+        x##r = _mm256_fmadd_ps(w, v0, x##r);     \
+        y##r = _mm256_fmadd_ps(w, v1, y##r);     \
+        z##r = _mm256_fmadd_ps(w, v2, z##r);     \
     }
 #define ADD(at, x) _mm256_storeu_ps((at), _mm256_add_ps(_mm256_loadu_ps(at), (x)))
-#define ADD24(r)                           \
-    ADD(o + (r) * COL_PANEL, x##r);        \
-    ADD(o + (r) * COL_PANEL + 8, y##r);    \
+#define ADD24(r)                        \
+    ADD(o + (r) * COL_PANEL, x##r);     \
+    ADD(o + (r) * COL_PANEL + 8, y##r); \
     ADD(o + (r) * COL_PANEL + 16, z##r);
 #define ZERO8(r) __m256 x##r = _mm256_setzero_ps();
 #define STEP8(r) x##r = _mm256_fmadd_ps(_mm256_broadcast_ss(p + (r)), v0, x##r);

@@ -1,10 +1,10 @@
 /*
  * qk_avx2.c - scores of a row panel against a key block.
  *
- * A tile is 6 keys by 16 rows: 12 accumulators, 2 vectors of q, 1 broadcast key element, 15 registers in all. The vectors
- * run over rows, so a score tile comes out as [key][16], ready for softmax and pv, with no transposition and no sums
- * across lanes. Panels of 8 rows or fewer use 12 keys by 8 rows. Accumulators are separate variables because compilers
- * keep arrays of vectors in memory.
+ * A tile is 6 keys by 16 rows: 12 accumulators, 2 vectors of q, 1 broadcast key element, 15 registers in all. The
+ * vectors run over rows, so a score tile comes out as [key][16], ready for softmax and pv, with no transposition and no
+ * sums across lanes. Panels of 8 rows or fewer use 12 keys by 8 rows. Accumulators are separate variables because
+ * compilers keep arrays of vectors in memory.
  */
 #include <immintrin.h>
 
@@ -13,22 +13,22 @@
 enum { COL_PANEL = MLA_AVX2_COL_PANEL, ROWS = MLA_ROW_PANEL };
 
 /* One column: 2 vectors of q against N keys, whose elements lie COL_PANEL floats apart. */
-#define STEP16(i)                                           \
-    {                                                       \
+#define STEP16(i)                                            \
+    {                                                        \
         __m256 x = _mm256_broadcast_ss(k + (i) * COL_PANEL); \
-        a##i = _mm256_fmadd_ps(q0, x, a##i);                \
-        b##i = _mm256_fmadd_ps(q1, x, b##i);                \
+        a##i = _mm256_fmadd_ps(q0, x, a##i);                 \
+        b##i = _mm256_fmadd_ps(q1, x, b##i);                 \
     }
 #define STEP8(i) a##i = _mm256_fmadd_ps(q0, _mm256_broadcast_ss(k + (i) * COL_PANEL), a##i);
 #define ZERO16(i) __m256 a##i = _mm256_setzero_ps(), b##i = _mm256_setzero_ps();
 #define ZERO8(i) __m256 a##i = _mm256_setzero_ps();
 /* What is there already is added last: two short sums lose less than one long one. */
-#define ADD16(i)                                                   \
-    a##i = _mm256_add_ps(a##i, _mm256_loadu_ps(s + (i) * ROWS));   \
+#define ADD16(i)                                                 \
+    a##i = _mm256_add_ps(a##i, _mm256_loadu_ps(s + (i) * ROWS)); \
     b##i = _mm256_add_ps(b##i, _mm256_loadu_ps(s + (i) * ROWS + 8));
 #define ADD8(i) a##i = _mm256_add_ps(a##i, _mm256_loadu_ps(s + (i) * ROWS));
-#define SAVE16(i)                                 \
-    _mm256_storeu_ps(s + (i) * ROWS, a##i);       \
+#define SAVE16(i)                           \
+    _mm256_storeu_ps(s + (i) * ROWS, a##i); \
     _mm256_storeu_ps(s + (i) * ROWS + 8, b##i);
 #define SAVE8(i) _mm256_storeu_ps(s + (i) * ROWS, a##i);
 
@@ -41,40 +41,65 @@ enum { COL_PANEL = MLA_AVX2_COL_PANEL, ROWS = MLA_ROW_PANEL };
 #define KEYS12(M) KEYS6(M) M(6) M(7) M(8) M(9) M(10) M(11)
 
 /* Sum over n_col columns, panel by panel. Instantiated below for each tile size, under a name of its own. */
-#define TILE_BODY(KEYS, ZERO, STEP, ADD, SAVE, Q1)                                           \
-    KEYS(ZERO)                                                                               \
-    while (n_col > 0) {                                                                      \
-        const float *k = block, *end = block + (n_col < COL_PANEL ? n_col : COL_PANEL);      \
-        for (; k != end; k++) {                                                              \
-            __m256 q0 = _mm256_loadu_ps(q);                                                  \
-            Q1                                                                               \
-            KEYS(STEP)                                                                       \
-            q += ROWS;                                                                       \
-        }                                                                                    \
-        block += panel_stride;                                                               \
-        n_col -= COL_PANEL;                                                                  \
-    }                                                                                        \
-    if (accumulate) {                                                                        \
-        KEYS(ADD)                                                                            \
-    }                                                                                        \
+#define TILE_BODY(KEYS, ZERO, STEP, ADD, SAVE, Q1)                                      \
+    KEYS(ZERO)                                                                          \
+    while (n_col > 0) {                                                                 \
+        const float *k = block, *end = block + (n_col < COL_PANEL ? n_col : COL_PANEL); \
+        for (; k != end; k++) {                                                         \
+            __m256 q0 = _mm256_loadu_ps(q);                                             \
+            Q1 KEYS(STEP) q += ROWS;                                                    \
+        }                                                                               \
+        block += panel_stride;                                                          \
+        n_col -= COL_PANEL;                                                             \
+    }                                                                                   \
+    if (accumulate) {                                                                   \
+        KEYS(ADD)                                                                       \
+    }                                                                                   \
     KEYS(SAVE)
-#define TILE_ARGUMENTS                                                                                        \
+#define TILE_ARGUMENTS                                                                                          \
     const float *restrict q, const float *restrict block, int64_t panel_stride, int64_t n_col, bool accumulate, \
         float *restrict s
 #define Q1_VECTOR __m256 q1 = _mm256_loadu_ps(q + 8);
 
-static void tile_6x16(TILE_ARGUMENTS) { TILE_BODY(KEYS6, ZERO16, STEP16, ADD16, SAVE16, Q1_VECTOR) }
-static void tile_5x16(TILE_ARGUMENTS) { TILE_BODY(KEYS5, ZERO16, STEP16, ADD16, SAVE16, Q1_VECTOR) }
-static void tile_4x16(TILE_ARGUMENTS) { TILE_BODY(KEYS4, ZERO16, STEP16, ADD16, SAVE16, Q1_VECTOR) }
-static void tile_3x16(TILE_ARGUMENTS) { TILE_BODY(KEYS3, ZERO16, STEP16, ADD16, SAVE16, Q1_VECTOR) }
-static void tile_2x16(TILE_ARGUMENTS) { TILE_BODY(KEYS2, ZERO16, STEP16, ADD16, SAVE16, Q1_VECTOR) }
-static void tile_1x16(TILE_ARGUMENTS) { TILE_BODY(KEYS1, ZERO16, STEP16, ADD16, SAVE16, Q1_VECTOR) }
-static void tile_12x8(TILE_ARGUMENTS) { TILE_BODY(KEYS12, ZERO8, STEP8, ADD8, SAVE8, ) }
-static void tile_4x8(TILE_ARGUMENTS) { TILE_BODY(KEYS4, ZERO8, STEP8, ADD8, SAVE8, ) }
-static void tile_1x8(TILE_ARGUMENTS) { TILE_BODY(KEYS1, ZERO8, STEP8, ADD8, SAVE8, ) }
+static void tile_6x16(TILE_ARGUMENTS)
+{
+    TILE_BODY(KEYS6, ZERO16, STEP16, ADD16, SAVE16, Q1_VECTOR)
+}
+static void tile_5x16(TILE_ARGUMENTS)
+{
+    TILE_BODY(KEYS5, ZERO16, STEP16, ADD16, SAVE16, Q1_VECTOR)
+}
+static void tile_4x16(TILE_ARGUMENTS)
+{
+    TILE_BODY(KEYS4, ZERO16, STEP16, ADD16, SAVE16, Q1_VECTOR)
+}
+static void tile_3x16(TILE_ARGUMENTS)
+{
+    TILE_BODY(KEYS3, ZERO16, STEP16, ADD16, SAVE16, Q1_VECTOR)
+}
+static void tile_2x16(TILE_ARGUMENTS)
+{
+    TILE_BODY(KEYS2, ZERO16, STEP16, ADD16, SAVE16, Q1_VECTOR)
+}
+static void tile_1x16(TILE_ARGUMENTS)
+{
+    TILE_BODY(KEYS1, ZERO16, STEP16, ADD16, SAVE16, Q1_VECTOR)
+}
+static void tile_12x8(TILE_ARGUMENTS)
+{
+    TILE_BODY(KEYS12, ZERO8, STEP8, ADD8, SAVE8, )
+}
+static void tile_4x8(TILE_ARGUMENTS)
+{
+    TILE_BODY(KEYS4, ZERO8, STEP8, ADD8, SAVE8, )
+}
+static void tile_1x8(TILE_ARGUMENTS)
+{
+    TILE_BODY(KEYS1, ZERO8, STEP8, ADD8, SAVE8, )
+}
 
-void mla_qk_f32_avx2(const float *q, const float *block, int64_t panel_stride, int64_t n_col, int64_t n_key, int32_t n_row,
-                     bool accumulate, float *s, mla_prefetch *ahead)
+void mla_qk_f32_avx2(const float *q, const float *block, int64_t panel_stride, int64_t n_col, int64_t n_key,
+                     int32_t n_row, bool accumulate, float *s, mla_prefetch *ahead)
 {
     typedef void (*tile)(TILE_ARGUMENTS);
     static const tile rest16[6] = {NULL, tile_1x16, tile_2x16, tile_3x16, tile_4x16, tile_5x16};

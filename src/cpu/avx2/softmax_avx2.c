@@ -77,7 +77,7 @@ bool mla_softmax_f32_avx2(float *s, int64_t n_key, const float *scale, const int
                           const float *mask, mla_row_state *state, float *factor)
 {
     bool low = softmax_half(s, n_key, scale, begin, end, mask, state->m, state->l, state->max, factor);
-    bool high = softmax_half(s + 8, n_key, scale + 8, begin ? begin + 8 : NULL, end ? end + 8 : NULL, mask ? mask + 8 : NULL,
-                             state->m + 8, state->l + 8, state->max + 8, factor + 8);
+    bool high = softmax_half(s + 8, n_key, scale + 8, begin ? begin + 8 : NULL, end ? end + 8 : NULL,
+                             mask ? mask + 8 : NULL, state->m + 8, state->l + 8, state->max + 8, factor + 8);
     return low || high;
 }

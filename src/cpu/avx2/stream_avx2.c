@@ -54,9 +54,9 @@ INLINE float dot_1x1(const mla_stream_block *b, int64_t n, mla_format format)
         const float *q = b->q + b->k[i].at;
         int64_t c = 0, n_col = b->k[i].n_col;
         __m256 x, y;
-#define STEP_1X1(j)                                                                                            \
-    load_step(column(row, c + (j) * STEP, format), format, &x, &y);                                            \
-    x##j = _mm256_fmadd_ps(_mm256_loadu_ps(q + c + (j) * STEP), x, x##j);                                      \
+#define STEP_1X1(j)                                                       \
+    load_step(column(row, c + (j) * STEP, format), format, &x, &y);       \
+    x##j = _mm256_fmadd_ps(_mm256_loadu_ps(q + c + (j) * STEP), x, x##j); \
     y##j = _mm256_fmadd_ps(_mm256_loadu_ps(q + c + (j) * STEP + 8), y, y##j);
         for (; c + 4 * STEP <= n_col; c += 4 * STEP) {
             STEP_1X1(0)
@@ -88,17 +88,17 @@ INLINE void dot_2x2(const mla_stream_block *b, int32_t r, int64_t n, mla_format 
         const float *q0 = b->q + r * b->stride + b->k[i].at, *q1 = q0 + b->stride;
         int64_t c = 0, n_col = b->k[i].n_col;
         __m256 x, y;
-#define STEP_2X2                                                                           \
-    __m256 u0 = _mm256_loadu_ps(q0 + c), w0 = _mm256_loadu_ps(q0 + c + 8);                  \
-    __m256 u1 = _mm256_loadu_ps(q1 + c), w1 = _mm256_loadu_ps(q1 + c + 8);                  \
-    PIN(u0);                                                                               \
-    PIN(w0);                                                                               \
-    PIN(u1);                                                                               \
+#define STEP_2X2                                                           \
+    __m256 u0 = _mm256_loadu_ps(q0 + c), w0 = _mm256_loadu_ps(q0 + c + 8); \
+    __m256 u1 = _mm256_loadu_ps(q1 + c), w1 = _mm256_loadu_ps(q1 + c + 8); \
+    PIN(u0);                                                               \
+    PIN(w0);                                                               \
+    PIN(u1);                                                               \
     PIN(w1);
-#define KEY_2X2(k)                               \
-    x0##k = _mm256_fmadd_ps(u0, x, x0##k);       \
-    y0##k = _mm256_fmadd_ps(w0, y, y0##k);       \
-    x1##k = _mm256_fmadd_ps(u1, x, x1##k);       \
+#define KEY_2X2(k)                         \
+    x0##k = _mm256_fmadd_ps(u0, x, x0##k); \
+    y0##k = _mm256_fmadd_ps(w0, y, y0##k); \
+    x1##k = _mm256_fmadd_ps(u1, x, x1##k); \
     y1##k = _mm256_fmadd_ps(w1, y, y1##k);
         for (; c + STEP <= n_col; c += STEP) {
             STEP_2X2
@@ -132,19 +132,18 @@ INLINE void values_1x2(const mla_stream_part *v, int64_t n, float *o, const floa
     const void *ahead0 = v->row[n + MLA_STREAM_AHEAD], *ahead1 = v->row[n + 1 + MLA_STREAM_AHEAD];
     __m256 w0 = _mm256_broadcast_ss(p), w1 = _mm256_broadcast_ss(p + ROWS), x, y;
     int64_t c = 0;
-#define STEP_1X2(LOAD0, LOAD1)                                                              \
-    {                                                                                       \
-        __m256 sum_x = _mm256_loadu_ps(o + c), sum_y = _mm256_loadu_ps(o + c + 8);          \
-        LOAD0;                                                                              \
-        sum_x = _mm256_fmadd_ps(w0, x, sum_x);                                              \
-        sum_y = _mm256_fmadd_ps(w0, y, sum_y);                                              \
-        LOAD1;                                                                              \
-        _mm256_storeu_ps(o + c, _mm256_fmadd_ps(w1, x, sum_x));                             \
-        _mm256_storeu_ps(o + c + 8, _mm256_fmadd_ps(w1, y, sum_y));                         \
+#define STEP_1X2(LOAD0, LOAD1)                                                     \
+    {                                                                              \
+        __m256 sum_x = _mm256_loadu_ps(o + c), sum_y = _mm256_loadu_ps(o + c + 8); \
+        LOAD0;                                                                     \
+        sum_x = _mm256_fmadd_ps(w0, x, sum_x);                                     \
+        sum_y = _mm256_fmadd_ps(w0, y, sum_y);                                     \
+        LOAD1;                                                                     \
+        _mm256_storeu_ps(o + c, _mm256_fmadd_ps(w1, x, sum_x));                    \
+        _mm256_storeu_ps(o + c + 8, _mm256_fmadd_ps(w1, y, sum_y));                \
     }
-#define WHOLE_1X2                                                       \
-    STEP_1X2(load_step(column(row0, c, format), format, &x, &y),        \
-             load_step(column(row1, c, format), format, &x, &y))        \
+#define WHOLE_1X2                                                                                                    \
+    STEP_1X2(load_step(column(row0, c, format), format, &x, &y), load_step(column(row1, c, format), format, &x, &y)) \
     c += STEP;
     while (c + 2 * STEP <= v->n_col) {
         fetch(ahead0, c, format);
@@ -167,14 +166,15 @@ INLINE void values_2x2(const mla_stream_part *v, int64_t n, float *o, int64_t st
                        mla_format format)
 {
     const void *row0 = v->row[n], *row1 = v->row[n + 1];
-    const void *ahead0 = v->row[n + (first ? MLA_STREAM_AHEAD : 0)], *ahead1 = v->row[n + 1 + (first ? MLA_STREAM_AHEAD : 0)];
+    const int64_t ahead = n + (first ? MLA_STREAM_AHEAD : 0);
+    const void *ahead0 = v->row[ahead], *ahead1 = v->row[ahead + 1];
     __m256 w00 = _mm256_broadcast_ss(p), w01 = _mm256_broadcast_ss(p + ROWS);
     __m256 w10 = _mm256_broadcast_ss(p + 1), w11 = _mm256_broadcast_ss(p + ROWS + 1), x, y;
     int64_t c = 0;
 #define STEP_2X2(LOAD0, LOAD1)                                                                         \
     {                                                                                                  \
-        __m256 sum_x0 = _mm256_loadu_ps(o + c), sum_y0 = _mm256_loadu_ps(o + c + 8);                    \
-        __m256 sum_x1 = _mm256_loadu_ps(o + stride + c), sum_y1 = _mm256_loadu_ps(o + stride + c + 8);  \
+        __m256 sum_x0 = _mm256_loadu_ps(o + c), sum_y0 = _mm256_loadu_ps(o + c + 8);                   \
+        __m256 sum_x1 = _mm256_loadu_ps(o + stride + c), sum_y1 = _mm256_loadu_ps(o + stride + c + 8); \
         LOAD0;                                                                                         \
         sum_x0 = _mm256_fmadd_ps(w00, x, sum_x0);                                                      \
         sum_y0 = _mm256_fmadd_ps(w00, y, sum_y0);                                                      \
@@ -186,9 +186,8 @@ INLINE void values_2x2(const mla_stream_part *v, int64_t n, float *o, int64_t st
         _mm256_storeu_ps(o + stride + c, _mm256_fmadd_ps(w11, x, sum_x1));                             \
         _mm256_storeu_ps(o + stride + c + 8, _mm256_fmadd_ps(w11, y, sum_y1));                         \
     }
-#define WHOLE_2X2                                                       \
-    STEP_2X2(load_step(column(row0, c, format), format, &x, &y),        \
-             load_step(column(row1, c, format), format, &x, &y))        \
+#define WHOLE_2X2                                                                                                    \
+    STEP_2X2(load_step(column(row0, c, format), format, &x, &y), load_step(column(row1, c, format), format, &x, &y)) \
     c += STEP;
     while (c + 2 * STEP <= v->n_col) {
         fetch(ahead0, c, format);

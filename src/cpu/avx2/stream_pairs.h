@@ -104,8 +104,8 @@ INLINE void probabilities(const mla_stream_block *b, int64_t n, int64_t n_pair, 
     __m256 grown = _mm256_cmp_ps(top, limit, _CMP_GT_OQ); /* from -inf, too: nothing seen so far */
     if (__builtin_expect(_mm256_movemask_ps(grown), 0)) {
         __m256 m = _mm256_blendv_ps(run->m, top, grown), fresh = _mm256_cmp_ps(run->m, nothing, _CMP_EQ_OQ);
-        __m256 factor = _mm256_blendv_ps(_mm256_set1_ps(1.0f), exp2_avx2(_mm256_sub_ps(run->m, m)),
-                                         _mm256_andnot_ps(fresh, grown));
+        __m256 factor =
+            _mm256_blendv_ps(_mm256_set1_ps(1.0f), exp2_avx2(_mm256_sub_ps(run->m, m)), _mm256_andnot_ps(fresh, grown));
         float lanes[ROWS];
         _mm256_storeu_ps(lanes, factor);
         run->m = m;

@@ -17,8 +17,8 @@ void mla_load_bf16_avx2(const void *const *row, int64_t n_key, int64_t n_col, in
 void mla_pack_f32_avx2(const void *src, int64_t n_col, float factor, float *q);
 void mla_pack_f16_avx2(const void *src, int64_t n_col, float factor, float *q);
 void mla_pack_bf16_avx2(const void *src, int64_t n_col, float factor, float *q);
-void mla_qk_f32_avx2(const float *q, const float *block, int64_t panel_stride, int64_t n_col, int64_t n_key, int32_t n_row,
-                     bool accumulate, float *s, mla_prefetch *ahead);
+void mla_qk_f32_avx2(const float *q, const float *block, int64_t panel_stride, int64_t n_col, int64_t n_key,
+                     int32_t n_row, bool accumulate, float *s, mla_prefetch *ahead);
 bool mla_softmax_f32_avx2(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,
                           const float *mask, mla_row_state *state, float *factor);
 void mla_pv_f32_avx2(const float *p, const float *v, int64_t n_key, int32_t n_row, int32_t n_col, float *o,

@@ -15,7 +15,8 @@ static inline __mmask16 lanes_left(int64_t n)
 
 static inline __m512 load16_f32(const void *src, int64_t c, __mmask16 lanes)
 {
-    return lanes == ALL ? _mm512_loadu_ps((const float *)src + c) : _mm512_maskz_loadu_ps(lanes, (const float *)src + c);
+    return lanes == ALL ? _mm512_loadu_ps((const float *)src + c)
+                        : _mm512_maskz_loadu_ps(lanes, (const float *)src + c);
 }
 
 static inline __m256i load16_raw(const void *src, int64_t c, __mmask16 lanes)
@@ -34,8 +35,8 @@ static inline __m512 load16_bf16(const void *src, int64_t c, __mmask16 lanes)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load16_raw(src, c, lanes)), 16));
 }
 
-/* Whole panels from a panel boundary on; what does not fit (an odd start, a tail) in pieces that end at multiples of 16. A
- * masked store costs several plain ones, so whole panels go without. */
+/* Whole panels from a panel boundary on; what does not fit (an odd start, a tail) in pieces that end at multiples of
+ * 16. A masked store costs several plain ones, so whole panels go without. */
 #define LOAD_BODY(LOAD16)                                                                          \
     for (int64_t n = 0; n < n_key; n++) {                                                          \
         int64_t c = 0;                                                                             \

@@ -17,9 +17,21 @@ enum { COL_PANEL = MLA_AVX512_COL_PANEL, ROWS = MLA_ROW_PANEL };
 #define FMA1(r) x##r = _mm512_fmadd_ps(w, v0, x##r);
 #define FMA2(r) FMA1(r) y##r = _mm512_fmadd_ps(w, v1, y##r);
 #define FMA3(r) FMA2(r) z##r = _mm512_fmadd_ps(w, v2, z##r);
-#define STEP1(r) { __m512 w = _mm512_set1_ps(p[r]); FMA1(r) }
-#define STEP2(r) { __m512 w = _mm512_set1_ps(p[r]); FMA2(r) }
-#define STEP3(r) { __m512 w = _mm512_set1_ps(p[r]); FMA3(r) }
+#define STEP1(r)                         \
+    {                                    \
+        __m512 w = _mm512_set1_ps(p[r]); \
+        FMA1(r)                          \
+    }
+#define STEP2(r)                         \
+    {                                    \
+        __m512 w = _mm512_set1_ps(p[r]); \
+        FMA2(r)                          \
+    }
+#define STEP3(r)                         \
+    {                                    \
+        __m512 w = _mm512_set1_ps(p[r]); \
+        FMA3(r)                          \
+    }
 #define ADD(at, x) _mm512_storeu_ps((at), _mm512_add_ps(_mm512_loadu_ps(at), (x)))
 #define ADD1(r) ADD(o + (r) * COL_PANEL, x##r);
 #define ADD2(r) ADD1(r) ADD(o + (r) * COL_PANEL + 16, y##r);
@@ -31,12 +43,12 @@ enum { COL_PANEL = MLA_AVX512_COL_PANEL, ROWS = MLA_ROW_PANEL };
 #define ROWS4(M) M(0) M(1) M(2) M(3)
 #define ROWS8(M) ROWS4(M) M(4) M(5) M(6) M(7)
 
-#define TILE_BODY(EACH_ROW, ZERO, VALUES, STEP, ADD)                                       \
-    EACH_ROW(ZERO)                                                                          \
-    for (const float *end = v + n_key * COL_PANEL; v != end; v += COL_PANEL, p += ROWS) {   \
-        VALUES                                                                              \
-        EACH_ROW(STEP)                                                                      \
-    }                                                                                       \
+#define TILE_BODY(EACH_ROW, ZERO, VALUES, STEP, ADD)                                      \
+    EACH_ROW(ZERO)                                                                        \
+    for (const float *end = v + n_key * COL_PANEL; v != end; v += COL_PANEL, p += ROWS) { \
+        VALUES                                                                            \
+        EACH_ROW(STEP)                                                                    \
+    }                                                                                     \
     EACH_ROW(ADD)
 #define TILE_ARGUMENTS const float *restrict p, const float *restrict v, int64_t n_key, float *restrict o
 

@@ -1,8 +1,8 @@
 /*
  * qk_avx512.c - scores of a row panel against a key block.
  *
- * A tile is 24 keys by 16 rows: 24 accumulators, 1 vector of q, key elements broadcast from memory by the multiplication
- * itself. The vector runs over rows, so a score tile comes out as [key][16].
+ * A tile is 24 keys by 16 rows: 24 accumulators, 1 vector of q, key elements broadcast from memory by the
+ * multiplication itself. The vector runs over rows, so a score tile comes out as [key][16].
  */
 #include <immintrin.h>
 
@@ -22,20 +22,20 @@ enum { COL_PANEL = MLA_AVX512_COL_PANEL, ROWS = MLA_ROW_PANEL };
 #define KEYS24(M) KEYS12(M) M(12) M(13) M(14) M(15) M(16) M(17) M(18) M(19) M(20) M(21) M(22) M(23)
 
 /* Sum over n_col columns, panel by panel. */
-#define TILE_BODY(KEYS)                                                                  \
-    KEYS(ZERO)                                                                           \
-    while (n_col > 0) {                                                                  \
-        const float *k = block, *end = block + (n_col < COL_PANEL ? n_col : COL_PANEL);  \
-        for (; k != end; k++, q += ROWS) {                                               \
-            __m512 x = _mm512_loadu_ps(q);                                               \
-            KEYS(STEP)                                                                   \
-        }                                                                                \
-        block += panel_stride;                                                           \
-        n_col -= COL_PANEL;                                                              \
-    }                                                                                    \
-    if (accumulate) {                                                                    \
-        KEYS(ADD)                                                                        \
-    }                                                                                    \
+#define TILE_BODY(KEYS)                                                                 \
+    KEYS(ZERO)                                                                          \
+    while (n_col > 0) {                                                                 \
+        const float *k = block, *end = block + (n_col < COL_PANEL ? n_col : COL_PANEL); \
+        for (; k != end; k++, q += ROWS) {                                              \
+            __m512 x = _mm512_loadu_ps(q);                                              \
+            KEYS(STEP)                                                                  \
+        }                                                                               \
+        block += panel_stride;                                                          \
+        n_col -= COL_PANEL;                                                             \
+    }                                                                                   \
+    if (accumulate) {                                                                   \
+        KEYS(ADD)                                                                       \
+    }                                                                                   \
     KEYS(SAVE)
 #define TILE_ARGUMENTS                                                                                          \
     const float *restrict q, const float *restrict block, int64_t panel_stride, int64_t n_col, bool accumulate, \

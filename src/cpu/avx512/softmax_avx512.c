@@ -10,8 +10,8 @@ enum { ROWS = MLA_ROW_PANEL };
 
 /*
  * 2^x for x <= MLA_RESCALE_SLACK. x = n + f with n an integer and |f| <= 1/2; 2^f by a polynomial of degree 6 (relative
- * error below 1.1e-7 with its roundings), times 2^n. Below 2^-126 the result is 0: such a weight is invisible beside the 1
- * that the largest key contributes. NaN stays NaN.
+ * error below 1.1e-7 with its roundings), times 2^n. Below 2^-126 the result is 0: such a weight is invisible beside
+ * the 1 that the largest key contributes. NaN stays NaN.
  */
 static inline __m512 exp2_avx512(__m512 x)
 {

@@ -47,9 +47,9 @@ INLINE float dot_1x1(const mla_stream_block *b, int64_t n, mla_format format)
         const float *q = b->q + b->k[i].at;
         int64_t c = 0, n_col = b->k[i].n_col;
         __m512 x, y;
-#define STEP_1X1(j, width)                                                                \
-    load_step(row, c + (j) * STEP, width, format, &x, &y);                                \
-    x##j = _mm512_fmadd_ps(_mm512_loadu_ps(q + c + (j) * STEP), x, x##j);                 \
+#define STEP_1X1(j, width)                                                \
+    load_step(row, c + (j) * STEP, width, format, &x, &y);                \
+    x##j = _mm512_fmadd_ps(_mm512_loadu_ps(q + c + (j) * STEP), x, x##j); \
     y##j = _mm512_fmadd_ps(_mm512_loadu_ps(q + c + (j) * STEP + STEP / 2), y, y##j);
         for (; c + 4 * STEP <= n_col; c += 4 * STEP) {
             STEP_1X1(0, STEP)
@@ -77,19 +77,19 @@ INLINE void dot_2x2(const mla_stream_block *b, int32_t r, int64_t n, mla_format 
         const void *row0 = b->k[i].row[n], *row1 = b->k[i].row[n + 1];
         const float *q0 = b->q + r * b->stride + b->k[i].at, *q1 = q0 + b->stride;
         int64_t c = 0, n_col = b->k[i].n_col;
-#define KEY_2X2(k)                               \
-    x0##k = _mm512_fmadd_ps(u0, x, x0##k);       \
-    y0##k = _mm512_fmadd_ps(w0, y, y0##k);       \
-    x1##k = _mm512_fmadd_ps(u1, x, x1##k);       \
+#define KEY_2X2(k)                         \
+    x0##k = _mm512_fmadd_ps(u0, x, x0##k); \
+    y0##k = _mm512_fmadd_ps(w0, y, y0##k); \
+    x1##k = _mm512_fmadd_ps(u1, x, x1##k); \
     y1##k = _mm512_fmadd_ps(w1, y, y1##k);
-#define STEP_2X2(width)                                                                                     \
-    {                                                                                                       \
-        __m512 u0 = _mm512_loadu_ps(q0 + c), w0 = _mm512_loadu_ps(q0 + c + STEP / 2), x, y;                 \
-        __m512 u1 = _mm512_loadu_ps(q1 + c), w1 = _mm512_loadu_ps(q1 + c + STEP / 2);                       \
-        load_step(row0, c, width, format, &x, &y);                                                          \
-        KEY_2X2(0)                                                                                          \
-        load_step(row1, c, width, format, &x, &y);                                                          \
-        KEY_2X2(1)                                                                                          \
+#define STEP_2X2(width)                                                                     \
+    {                                                                                       \
+        __m512 u0 = _mm512_loadu_ps(q0 + c), w0 = _mm512_loadu_ps(q0 + c + STEP / 2), x, y; \
+        __m512 u1 = _mm512_loadu_ps(q1 + c), w1 = _mm512_loadu_ps(q1 + c + STEP / 2);       \
+        load_step(row0, c, width, format, &x, &y);                                          \
+        KEY_2X2(0)                                                                          \
+        load_step(row1, c, width, format, &x, &y);                                          \
+        KEY_2X2(1)                                                                          \
     }
         for (; c + STEP <= n_col; c += STEP) {
             STEP_2X2(STEP)
@@ -112,15 +112,15 @@ INLINE void values_1x2(const mla_stream_part *v, int64_t n, float *o, const floa
     const void *ahead0 = v->row[n + MLA_STREAM_AHEAD], *ahead1 = v->row[n + 1 + MLA_STREAM_AHEAD];
     __m512 w0 = _mm512_set1_ps(p[0]), w1 = _mm512_set1_ps(p[ROWS]), x, y;
     int64_t c = 0;
-#define STEP_1X2(width)                                                                              \
-    {                                                                                                \
-        __m512 sum_x = _mm512_loadu_ps(o + c), sum_y = _mm512_loadu_ps(o + c + STEP / 2);            \
-        load_step(row0, c, width, format, &x, &y);                                                   \
-        sum_x = _mm512_fmadd_ps(w0, x, sum_x);                                                       \
-        sum_y = _mm512_fmadd_ps(w0, y, sum_y);                                                       \
-        load_step(row1, c, width, format, &x, &y);                                                   \
-        _mm512_storeu_ps(o + c, _mm512_fmadd_ps(w1, x, sum_x));                                      \
-        _mm512_storeu_ps(o + c + STEP / 2, _mm512_fmadd_ps(w1, y, sum_y));                           \
+#define STEP_1X2(width)                                                                   \
+    {                                                                                     \
+        __m512 sum_x = _mm512_loadu_ps(o + c), sum_y = _mm512_loadu_ps(o + c + STEP / 2); \
+        load_step(row0, c, width, format, &x, &y);                                        \
+        sum_x = _mm512_fmadd_ps(w0, x, sum_x);                                            \
+        sum_y = _mm512_fmadd_ps(w0, y, sum_y);                                            \
+        load_step(row1, c, width, format, &x, &y);                                        \
+        _mm512_storeu_ps(o + c, _mm512_fmadd_ps(w1, x, sum_x));                           \
+        _mm512_storeu_ps(o + c + STEP / 2, _mm512_fmadd_ps(w1, y, sum_y));                \
     }
     for (; c + STEP <= v->n_col; c += STEP) {
         fetch(ahead0, c, format);
@@ -137,25 +137,26 @@ INLINE void values_2x2(const mla_stream_part *v, int64_t n, float *o, int64_t st
                        mla_format format)
 {
     const void *row0 = v->row[n], *row1 = v->row[n + 1];
-    const void *ahead0 = v->row[n + (first ? MLA_STREAM_AHEAD : 0)], *ahead1 = v->row[n + 1 + (first ? MLA_STREAM_AHEAD : 0)];
+    const int64_t ahead = n + (first ? MLA_STREAM_AHEAD : 0);
+    const void *ahead0 = v->row[ahead], *ahead1 = v->row[ahead + 1];
     __m512 w00 = _mm512_set1_ps(p[0]), w01 = _mm512_set1_ps(p[ROWS]);
     __m512 w10 = _mm512_set1_ps(p[1]), w11 = _mm512_set1_ps(p[ROWS + 1]), x, y;
     float *o0 = o, *o1 = o + stride;
     int64_t c = 0;
-#define STEP_2X2(width)                                                                                       \
-    {                                                                                                         \
-        __m512 sum_x0 = _mm512_loadu_ps(o0 + c), sum_y0 = _mm512_loadu_ps(o0 + c + STEP / 2);                  \
-        __m512 sum_x1 = _mm512_loadu_ps(o1 + c), sum_y1 = _mm512_loadu_ps(o1 + c + STEP / 2);                  \
-        load_step(row0, c, width, format, &x, &y);                                                            \
-        sum_x0 = _mm512_fmadd_ps(w00, x, sum_x0);                                                             \
-        sum_y0 = _mm512_fmadd_ps(w00, y, sum_y0);                                                             \
-        sum_x1 = _mm512_fmadd_ps(w10, x, sum_x1);                                                             \
-        sum_y1 = _mm512_fmadd_ps(w10, y, sum_y1);                                                             \
-        load_step(row1, c, width, format, &x, &y);                                                            \
-        _mm512_storeu_ps(o0 + c, _mm512_fmadd_ps(w01, x, sum_x0));                                            \
-        _mm512_storeu_ps(o0 + c + STEP / 2, _mm512_fmadd_ps(w01, y, sum_y0));                                 \
-        _mm512_storeu_ps(o1 + c, _mm512_fmadd_ps(w11, x, sum_x1));                                            \
-        _mm512_storeu_ps(o1 + c + STEP / 2, _mm512_fmadd_ps(w11, y, sum_y1));                                 \
+#define STEP_2X2(width)                                                                       \
+    {                                                                                         \
+        __m512 sum_x0 = _mm512_loadu_ps(o0 + c), sum_y0 = _mm512_loadu_ps(o0 + c + STEP / 2); \
+        __m512 sum_x1 = _mm512_loadu_ps(o1 + c), sum_y1 = _mm512_loadu_ps(o1 + c + STEP / 2); \
+        load_step(row0, c, width, format, &x, &y);                                            \
+        sum_x0 = _mm512_fmadd_ps(w00, x, sum_x0);                                             \
+        sum_y0 = _mm512_fmadd_ps(w00, y, sum_y0);                                             \
+        sum_x1 = _mm512_fmadd_ps(w10, x, sum_x1);                                             \
+        sum_y1 = _mm512_fmadd_ps(w10, y, sum_y1);                                             \
+        load_step(row1, c, width, format, &x, &y);                                            \
+        _mm512_storeu_ps(o0 + c, _mm512_fmadd_ps(w01, x, sum_x0));                            \
+        _mm512_storeu_ps(o0 + c + STEP / 2, _mm512_fmadd_ps(w01, y, sum_y0));                 \
+        _mm512_storeu_ps(o1 + c, _mm512_fmadd_ps(w11, x, sum_x1));                            \
+        _mm512_storeu_ps(o1 + c + STEP / 2, _mm512_fmadd_ps(w11, y, sum_y1));                 \
     }
     for (; c + STEP <= v->n_col; c += STEP) {
         fetch(ahead0, c, format);

@@ -1,6 +1,6 @@
 /*
- * convert.h - 16-bit floats to fp32 and back, in plain C. Internal linkage only: every file compiles its own copy with its
- * own flags.
+ * convert.h - 16-bit floats to fp32 and back, in plain C. Internal linkage only: every file compiles its own copy with
+ * its own flags.
  */
 #ifndef MLA_CPU_SCALAR_CONVERT_H
 #define MLA_CPU_SCALAR_CONVERT_H

@@ -1,11 +1,11 @@
 /*
- * kernels_scalar.c - every kernel in plain C: the twin that the others are measured against, and what runs where nothing
- * else can.
+ * kernels_scalar.c - every kernel in plain C: the twin that the others are measured against, and what runs where
+ * nothing else can.
  */
 #include <math.h>
 
-#include "cpu/kernels.h"
 #include "convert.h"
+#include "cpu/kernels.h"
 
 enum { COL_PANEL = 16 };
 
@@ -87,8 +87,8 @@ static void mla_qk_f32_scalar(const float *q, const float *block, int64_t panel_
     }
 }
 
-static bool mla_softmax_f32_scalar(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,
-                                   const float *mask, mla_row_state *state, float *factor)
+static bool mla_softmax_f32_scalar(float *s, int64_t n_key, const float *scale, const int32_t *begin,
+                                   const int32_t *end, const float *mask, mla_row_state *state, float *factor)
 {
     bool rescale = false;
     for (int r = 0; r < MLA_ROW_PANEL; r++) {

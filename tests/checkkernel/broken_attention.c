@@ -157,6 +157,7 @@ static void candidates(const broken *b, int32_t g, int64_t s, int64_t token, int
     }
     *begin = 0;
     *end = n < 0 ? 0 : n;
+    *end -= b->bug == BUG_LIST_LAST && *end > 0;
 }
 
 static int64_t element(const broken *b, const int64_t *stride, int64_t page, int64_t slot, int64_t kv_head)
@@ -281,11 +282,17 @@ static float round_p(const broken *b, float p)
 
 static void add_tile(const broken *b, state *to, const float *score, int64_t n)
 {
-    float m = to->m;
-    for (int64_t j = 0; j < n; j++) {
+    float m = b->bug == BUG_NO_MAX ? 0 : to->m;
+    for (int64_t j = 0; j < n && b->bug != BUG_NO_MAX; j++) {
         m = score[j] > m || isnan(score[j]) ? score[j] : m;
     }
-    to->max = to->max > m ? to->max : m;
+    if (b->bug == BUG_NAN_LOST_IN_MAX) {
+        for (int64_t j = 0; j < n; j++) {
+            to->max = score[j] > to->max ? score[j] : to->max;
+        }
+    } else {
+        to->max = to->max > m ? to->max : m;
+    }
     if (m == -INFINITY && b->bug != BUG_MASKED_ROW_NAN) {
         return;
     }
@@ -375,15 +382,20 @@ static void add_candidates(broken *b, int32_t g, int64_t s, int64_t token, int64
                     row = (s + token) * mask->dim[mask->ndim - 1];
                 }
                 add = load(mask, row + position * mask->stride[mask->ndim - 1]);
-                if (add == -INFINITY && b->bug != BUG_MASKED_ROW_NAN) {
+                if (add == -INFINITY && b->bug != BUG_MASKED_ROW_NAN && b->bug != BUG_MASKED_KEY_NAN) {
                     continue;
                 }
             }
+            add *= b->bug == BUG_MASK_SCALED ? p->softmax_scale : 1;
             load_key(b, g, page, slot, kv_head, b->v + n * b->shape.d_v);
             int64_t d = b->bug == BUG_LAST_COLUMN ? b->shape.d_k - 1
                         : b->bug == BUG_NO_ROPE   ? b->shape.d_nope
                                                   : b->shape.d_k;
-            score[n++] = j < stop ? scale * dot(b->q, b->k, d) + add : -INFINITY;
+            float product = dot(b->q, b->k, d);
+            if (b->bug == BUG_HALF_SCORES && fabsf(product) > 65504) {
+                product = product > 0 ? INFINITY : -INFINITY;
+            }
+            score[n++] = j < stop ? scale * product + add : -INFINITY;
             if (b->bug != BUG_V_DESCALE) {
                 for (int64_t c = 0; descale != 1 && c < b->shape.d_v; c++) {
                     b->v[(n - 1) * b->shape.d_v + c] *= descale;
@@ -411,6 +423,9 @@ static void write_row(broken *b, int64_t s, int64_t token, int64_t h, state *tot
         return;
     }
     float sink = mla_tensor_present(&p->sink) ? load(&p->sink, h * p->sink.stride[0]) : -INFINITY;
+    if (b->bug == BUG_SINK_MINUS_INF && mla_tensor_present(&p->sink) && sink == -INFINITY) {
+        sink = -20;
+    }
     float keys_lse = total->m + logf(total->l), lse = keys_lse, share = 1;
     if (seen && sink > -INFINITY && b->bug != BUG_SINK_PER_SPLIT) {
         float d = sink - keys_lse;
@@ -464,9 +479,10 @@ static void run_row(broken *b, int64_t s, int64_t token, int64_t h)
 {
     const mla_problem *p = b->p;
     const int64_t *stride = b->shape.q_stride, *rope_stride = b->shape.q_rope_stride;
+    int64_t head_stride = b->bug == BUG_DENSE_Q ? b->shape.d_nope : stride[2];
     int64_t row = (b->bug == BUG_Q_BEGIN && mla_tensor_present(&p->q_begin) ? -mla_index_at(&p->q_begin, 0) : 0) +
                   mla_query_begin(p, &b->shape, s) + token;
-    load_columns(&p->q, s * stride[0] + row * stride[1] + h * stride[2], b->shape.d_nope, b->q);
+    load_columns(&p->q, s * stride[0] + row * stride[1] + h * head_stride, b->shape.d_nope, b->q);
     if (b->shape.d_rope > 0) {
         load_columns(&p->q_rope, s * rope_stride[0] + row * rope_stride[1] + h * rope_stride[2], b->shape.d_rope,
                      b->q + b->shape.d_nope);
@@ -476,8 +492,15 @@ static void run_row(broken *b, int64_t s, int64_t token, int64_t h)
     for (int32_t g = 0; g < b->shape.n_segment; g++) {
         int64_t begin, end;
         candidates(b, g, s, token, &begin, &end);
+        begin += b->bug == BUG_SECOND_SEGMENT && g == 1 && begin < end;
+        int64_t split = b->split;
+        if (b->bug == BUG_SPLIT_BY_PLACE) {
+            split = SPLIT / (s + 1) + 1;
+        } else if (b->bug == BUG_SPLIT_BY_PAGE && b->shape.segment[g].addressing == MLA_ADDRESS_PAGED) {
+            split = b->shape.segment[g].page_size * 8;
+        }
         for (int64_t at = begin; at < end;) {
-            int64_t stop = (at / b->split + 1) * b->split;
+            int64_t stop = (at / split + 1) * split;
             stop = stop < end ? stop : end;
             clear(b, &part);
             add_candidates(b, g, s, token, h, at, stop, &part);
@@ -520,7 +543,7 @@ mla_status ck_broken_attention(const mla_problem *problem, uint32_t bug, int32_t
     b.part = b.k + d_k;
     b.total = b.part + d_v;
     b.v = b.total + d_v;
-    for (int64_t s = 0; s < b.shape.n_seq; s++) {
+    for (int64_t s = 0; s < b.shape.n_seq && !(b.bug == BUG_GRID && s >= 65535); s++) {
         for (int64_t token = 0; token < mla_query_slots(problem, &b.shape, s); token++) {
             for (int64_t h = 0; h < b.shape.n_head; h++) {
                 run_row(&b, s, token, h);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "broken.h"
 #include "checkkernel.h"
 #include "cpu/kernels.h"
 #include "kernel_tools.h"
@@ -31,6 +32,9 @@ const kernel_case *kernel_now(void)
                         : now.format == MLA_FORMAT_F16 ? MLA_DTYPE_F16
                                                        : MLA_DTYPE_F32;
             CK_REQUIRE(now.table != NULL);
+            if (ck_subject_now->broken) {
+                now.table = ck_broken_kernels(now.table, (ck_bug)ck_subject_now->bug);
+            }
             return &now;
         }
     }

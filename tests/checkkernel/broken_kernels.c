@@ -1,0 +1,128 @@
+/*
+ * broken_kernels.c - sound kernels with one thing wrong each, so that the checks of single kernels can be seen to fail.
+ */
+#include <string.h>
+
+#include "broken.h"
+
+static const mla_cpu_kernels *sound;
+
+static void load_short(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block, int64_t stride)
+{
+    sound->load[MLA_FORMAT_BF16](row, n_key, n_col - 1, col, block, stride);
+}
+
+static void load_far(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block, int64_t stride)
+{
+    sound->load[MLA_FORMAT_F16](row, n_key, n_col + 1, col, block, stride);
+}
+
+static void pack_factor(const void *src, int64_t n_col, float factor, float *q)
+{
+    (void)factor;
+    sound->pack[MLA_FORMAT_F32](src, n_col, 1, q);
+}
+
+static void qk_accumulate(const float *q, const float *block, int64_t stride, int64_t n_col, int64_t n_key,
+                          int32_t n_row, bool accumulate, float *s, mla_prefetch *ahead)
+{
+    (void)accumulate;
+    sound->qk(q, block, stride, n_col, n_key, n_row, false, s, ahead);
+}
+
+static bool softmax_ranges(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,
+                           const float *mask, mla_row_state *state, float *factor)
+{
+    (void)begin;
+    (void)end;
+    return sound->softmax(s, n_key, scale, NULL, NULL, mask, state, factor);
+}
+
+static bool softmax_sum(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,
+                        const float *mask, mla_row_state *state, float *factor)
+{
+    mla_row_state old = *state;
+    bool rescale = sound->softmax(s, n_key, scale, begin, end, mask, state, factor);
+    for (int r = 0; r < MLA_ROW_PANEL; r++) {
+        state->l[r] += old.l[r] * (1 - factor[r]);
+    }
+    return rescale;
+}
+
+static bool softmax_report(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,
+                           const float *mask, mla_row_state *state, float *factor)
+{
+    sound->softmax(s, n_key, scale, begin, end, mask, state, factor);
+    return false;
+}
+
+static void pv_key(const float *p, const float *v, int64_t n_key, int32_t n_row, int32_t n_col, float *o,
+                   mla_prefetch *ahead)
+{
+    sound->pv(p, v, n_key - 1, n_row, n_col, o, ahead);
+}
+
+static void merge_part(float *o, const float *x, const float *a, const float *b, int64_t n_panel)
+{
+    float one[MLA_ROW_PANEL];
+    for (int r = 0; r < MLA_ROW_PANEL; r++) {
+        one[r] = 1;
+    }
+    sound->merge(o, x, a, x ? one : b, n_panel);
+}
+
+static void store_truncated(const float *o, int64_t d_v, float factor, void *dst)
+{
+    int64_t cp = sound->col_panel;
+    for (int64_t c = 0; c < d_v; c++) {
+        float value = o[c / cp * MLA_ROW_PANEL * cp + c % cp] * factor;
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        ((uint16_t *)dst)[c] = (uint16_t)(bits >> 16);
+    }
+}
+
+static void store_far(const float *o, int64_t d_v, float factor, void *dst)
+{
+    sound->store[MLA_FORMAT_F16](o, d_v, factor, dst);
+    ((volatile uint16_t *)dst)[d_v] = 0;
+}
+
+static void stream_hidden(const mla_stream_block *block)
+{
+    mla_stream_block all = *block;
+    all.addend = NULL;
+    sound->stream[MLA_FORMAT_BF16](&all);
+}
+
+static void stream_sum(const mla_stream_block *block)
+{
+    for (int r = 0; r < MLA_STREAM_ROWS; r++) {
+        block->state->l[r] = 0;
+    }
+    sound->stream[MLA_FORMAT_F32](block);
+}
+
+const mla_cpu_kernels *ck_broken_kernels(const mla_cpu_kernels *table, ck_bug bug)
+{
+    static mla_cpu_kernels broken;
+    sound = table;
+    broken = *table;
+    switch (bug) {
+    case BUG_KERNEL_LOAD_SHORT: broken.load[MLA_FORMAT_BF16] = load_short; break;
+    case BUG_KERNEL_LOAD_FAR: broken.load[MLA_FORMAT_F16] = load_far; break;
+    case BUG_KERNEL_PACK_FACTOR: broken.pack[MLA_FORMAT_F32] = pack_factor; break;
+    case BUG_KERNEL_QK_ACCUMULATE: broken.qk = qk_accumulate; break;
+    case BUG_KERNEL_SOFTMAX_RANGES: broken.softmax = softmax_ranges; break;
+    case BUG_KERNEL_SOFTMAX_SUM: broken.softmax = softmax_sum; break;
+    case BUG_KERNEL_SOFTMAX_REPORT: broken.softmax = softmax_report; break;
+    case BUG_KERNEL_PV_KEY: broken.pv = pv_key; break;
+    case BUG_KERNEL_MERGE_PART: broken.merge = merge_part; break;
+    case BUG_KERNEL_STORE_TRUNCATED: broken.store[MLA_FORMAT_BF16] = store_truncated; break;
+    case BUG_KERNEL_STORE_FAR: broken.store[MLA_FORMAT_F16] = store_far; break;
+    case BUG_KERNEL_STREAM_HIDDEN: broken.stream[MLA_FORMAT_BF16] = stream_hidden; break;
+    case BUG_KERNEL_STREAM_SUM: broken.stream[MLA_FORMAT_F32] = stream_sum; break;
+    default: break;
+    }
+    return &broken;
+}

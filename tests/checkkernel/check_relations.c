@@ -319,6 +319,19 @@ static double value_at(const mla_tensor *t, int64_t i0, int64_t i1, int64_t i2, 
     return mla_ref_load(t->data, t->dtype, ck_offset(t, i0, i1, i2, i3));
 }
 
+/* Values of +-2^-149: multiplied by a weight below one half they become +-0, and a sum of them may be -0, which adding
+ * a hidden +0 would turn into +0. */
+static void make_values_vanish(const mla_problem *p)
+{
+    const mla_tensor *v = &p->segment[0].v;
+    ck_random r = {ck_seed};
+    ck_writable(v->data);
+    for (int64_t i = 0; i < v->dim[0] * v->stride[0]; i++) {
+        mla_ref_store(v->data, v->dtype, i, v->dtype == MLA_DTYPE_F32 ? ck_chance(&r, 0.2) ? 0x1p-149 : -0x1p-149 : 0);
+    }
+    ck_read_only(v->data);
+}
+
 /*
  * The newest key is NaN and only the newest token sees it: that token becomes NaN, and no bit of the others changes. It
  * is in the same block of keys, the same panel of rows and the same split as what the others see.
@@ -327,11 +340,11 @@ static void check_nan_isolation(void)
 {
     static const int64_t lengths[] = {2, 17, 64, 97, 130, 600};
     static const int64_t heads[] = {1, 3, 16, 20, 128};
-    for (int i = 0; i < 60; i++) {
+    for (int i = 0; i < 120; i++) {
         size_t mark = ck_mark();
         int64_t n_q = 2 + i % 3 * 3;
         ck_config c = ck_config_plain(1, n_q, heads[i % 5], 64, 40, lengths[i / 5 % 6]);
-        bool value_only = i >= 30;
+        bool value_only = i % 60 >= 30;
         c.segment[0].addressing = MLA_ADDRESS_BATCHED;
         c.segment[0].v_apart = value_only;
         c.segment[0].dtype = i % 2 ? MLA_DTYPE_BF16 : MLA_DTYPE_F32;
@@ -340,6 +353,9 @@ static void check_nan_isolation(void)
         c.segment[0].visible.right = 0;
         mla_problem clean;
         ck_make(&c, &clean);
+        if (i >= 90) {
+            make_values_vanish(&clean);
+        }
         ck_execute(&clean, NULL);
         mla_problem dirty = ck_with_new_outputs(&clean, CK_DENSE);
         plant_nan(&dirty, c.segment[0].length[0] - 1, value_only);

@@ -82,8 +82,10 @@ typedef bool (*mla_softmax_kernel)(float *s, int64_t n_key, const float *scale, 
 typedef void (*mla_pv_kernel)(const float *p, const float *v, int64_t n_key, int32_t n_row, int32_t n_col, float *o,
                               mla_prefetch *ahead);
 
-/* o[r][c] = o[r][c] * a[r] + x[r][c] * b[r] for all col panels of one row panel; x may be NULL (then b is not read). */
-typedef void (*mla_merge_kernel)(float *o, const float *x, const float *a, const float *b, int64_t n_panel);
+/* o[r][c] = o[r][c] * a[r] + x[r][c] * b[r] for r < n_row and all col panels of one row panel; x may be NULL (then b is
+ * not read). */
+typedef void (*mla_merge_kernel)(float *o, const float *x, const float *a, const float *b, int64_t n_panel,
+                                 int32_t n_row);
 
 /* dst[c] = o[c] * factor, rounded to nearest even, for c in [0, d_v); o is one row inside a panelled accumulator. */
 typedef void (*mla_store_kernel)(const float *o, int64_t d_v, float factor, void *dst);

@@ -151,7 +151,7 @@ static void probabilities(mla_task_state *t, int32_t g, const mla_key_rows *rows
                                         partial ? t->block_begin + first : NULL, partial ? t->block_end + first : NULL,
                                         addend, result[panel].state, factor);
         if (rescale) {
-            kernels->merge(result[panel].o, NULL, factor, NULL, t->run->layout.n_v_panel);
+            kernels->merge(result[panel].o, NULL, factor, NULL, t->run->layout.n_v_panel, result[panel].n_row);
         }
     }
 }

@@ -20,19 +20,25 @@ float mla_element_f32(const void *data, mla_dtype dtype, int64_t i)
     }
 }
 
-mla_panel_result mla_result_at(char *memory)
+mla_panel_result mla_result_at(char *memory, int32_t n_row)
 {
-    return (mla_panel_result){.state = (mla_row_state *)memory, .o = (float *)(memory + sizeof(mla_row_state))};
+    return (mla_panel_result){.state = (mla_row_state *)memory,
+                              .o = (float *)(memory + sizeof(mla_row_state)),
+                              .n_row = n_row};
 }
 
-void mla_result_clear(const mla_panel_result *result, size_t o_bytes)
+void mla_result_clear(const mla_cpu_kernels *kernels, const mla_panel_result *result, int64_t n_v_panel)
 {
     for (int r = 0; r < MLA_ROW_PANEL; r++) {
         result->state->m[r] = -INFINITY;
         result->state->l[r] = 0;
         result->state->max[r] = -INFINITY;
     }
-    memset(result->o, 0, o_bytes);
+    /* kernels take rows in groups of up to 8; what they add to the last rows of a group must be numbers too */
+    int64_t rows = (result->n_row + 7) / 8 * 8, cp = kernels->col_panel;
+    for (int64_t panel = 0; panel < n_v_panel; panel++) {
+        memset(result->o + panel * MLA_ROW_PANEL * cp, 0, (size_t)(rows * cp) * sizeof(float));
+    }
 }
 
 void mla_result_fold(const mla_cpu_kernels *kernels, const mla_panel_result *into, const mla_panel_result *from,
@@ -49,7 +55,7 @@ void mla_result_fold(const mla_cpu_kernels *kernels, const mla_panel_result *int
         x->l[r] = x->l[r] * a[r] + y->l[r] * b[r];
         x->max[r] = x->max[r] > y->max[r] ? x->max[r] : y->max[r];
     }
-    kernels->merge(into->o, from->o, a, b, n_v_panel);
+    kernels->merge(into->o, from->o, a, b, n_v_panel, into->n_row);
 }
 
 static float empty_lse(mla_lse_empty rule)
@@ -82,7 +88,7 @@ static int64_t place(const int64_t stride[3], int64_t seq, int64_t token, int64_
     return seq * stride[0] + token * stride[1] + head * stride[2];
 }
 
-void mla_result_write(const mla_run_context *run, int64_t seq, int32_t kv_head, int64_t row_begin, int32_t n_row,
+void mla_result_write(const mla_run_context *run, int64_t seq, int32_t kv_head, int64_t row_begin,
                       const mla_panel_result *result)
 {
     const mla_problem *p = run->problem;
@@ -90,7 +96,7 @@ void mla_result_write(const mla_run_context *run, int64_t seq, int32_t kv_head, 
     int64_t o_size = (int64_t)mla_dtype_size(p->o.dtype);
     mla_store_kernel store = run->kernels->store[mla_format_of(p->o.dtype)];
     int64_t first = mla_query_begin(p, shape, seq);
-    for (int32_t r = 0; r < n_row; r++) {
+    for (int32_t r = 0; r < result->n_row; r++) {
         int64_t token = first + (row_begin + r) / shape->group;
         int64_t head = kv_head * shape->group + (row_begin + r) % shape->group;
         double lse = 0;

@@ -6,18 +6,18 @@
 
 #include "tile_loop.h"
 
-/* A partial result as it lies in a slot: state, then o. */
-mla_panel_result mla_result_at(char *memory);
+/* A partial result of n_row rows as it lies in a slot: state, then o. */
+mla_panel_result mla_result_at(char *memory, int32_t n_row);
 
 /* No key seen. */
-void mla_result_clear(const mla_panel_result *result, size_t o_bytes);
+void mla_result_clear(const mla_cpu_kernels *kernels, const mla_panel_result *result, int64_t n_v_panel);
 
 /* into = into + from, in that order: the only way in which two partial results are ever joined. */
 void mla_result_fold(const mla_cpu_kernels *kernels, const mla_panel_result *into, const mla_panel_result *from,
                      int64_t n_v_panel);
 
-/* Joins the sink, divides, and writes o, lse and max of rows [row_begin, row_begin + n_row). */
-void mla_result_write(const mla_run_context *run, int64_t seq, int32_t kv_head, int64_t row_begin, int32_t n_row,
+/* Joins the sink, divides, and writes o, lse and max of the result's rows, the first of which is row_begin. */
+void mla_result_write(const mla_run_context *run, int64_t seq, int32_t kv_head, int64_t row_begin,
                       const mla_panel_result *result);
 
 /* Element i of an array of f32, f16 or bf16. */

@@ -103,8 +103,8 @@ void mla_stream_pack(mla_task_state *t)
 
 void mla_stream_begin(mla_task_state *t)
 {
-    memset(t->stream_o, 0,
-           (size_t)(MLA_STREAM_ROWS * mla_stream_stride(t->run->kernels, t->run->shape)) * sizeof(float));
+    int64_t stride = mla_stream_stride(t->run->kernels, t->run->shape);
+    memset(t->stream_o, 0, (size_t)(t->n_row * stride) * sizeof(float));
 }
 
 void mla_stream_end(mla_task_state *t, int32_t g, const mla_panel_result *result)

@@ -62,7 +62,7 @@ static void attend_chunk(mla_task_state *t, int32_t g, int64_t begin, int64_t en
         t->scale[i] = t->factor[i] * descale;
     }
     for (int64_t panel = 0; panel < t->n_panel; panel++) {
-        mla_result_clear(&result[panel], run->layout.o_bytes);
+        mla_result_clear(run->kernels, &result[panel], run->layout.n_v_panel);
     }
     if (t->stream) {
         mla_stream_begin(t);
@@ -95,15 +95,15 @@ static void attend_chunk(mla_task_state *t, int32_t g, int64_t begin, int64_t en
             factor[r] = descale;
         }
         for (int64_t panel = 0; panel < t->n_panel; panel++) {
-            run->kernels->merge(result[panel].o, NULL, factor, NULL, run->layout.n_v_panel);
+            run->kernels->merge(result[panel].o, NULL, factor, NULL, run->layout.n_v_panel, result[panel].n_row);
         }
     }
 }
 
-static void panel_results(char *memory, size_t stride, int64_t n_panel, mla_panel_result *result)
+static void panel_results(const mla_task_state *t, char *memory, size_t stride, mla_panel_result *result)
 {
-    for (int64_t panel = 0; panel < n_panel; panel++) {
-        result[panel] = mla_result_at(memory + (size_t)panel * stride);
+    for (int64_t panel = 0; panel < t->n_panel; panel++) {
+        result[panel] = mla_result_at(memory + (size_t)panel * stride, mla_task_panel_rows(t, panel));
     }
 }
 
@@ -134,14 +134,14 @@ void mla_tile_item(const mla_run_context *run, const mla_work_item *item, char *
     mla_panel_result result[2][MLA_TASK_PANELS];
     if (item->slot >= 0) {
         int64_t begin, end;
-        panel_results(run->slots + (size_t)item->slot * layout->slot_bytes, layout->slot_bytes, t.n_panel, result[0]);
+        panel_results(&t, run->slots + (size_t)item->slot * layout->slot_bytes, layout->slot_bytes, result[0]);
         mla_task_find_ranges(&t, item->segment, &begin, &end);
         attend_chunk(&t, item->segment, item->kv_begin > begin ? item->kv_begin : begin,
                      item->kv_end < end ? item->kv_end : end, result[0]);
         return;
     }
     for (int i = 0; i < 2; i++) {
-        panel_results(scratch + layout->acc[i], sizeof(mla_row_state) + layout->o_bytes, t.n_panel, result[i]);
+        panel_results(&t, scratch + layout->acc[i], sizeof(mla_row_state) + layout->o_bytes, result[i]);
     }
     int64_t n_chunk = 0, split = run->plan->geometry.split_keys;
     for (int32_t g = 0; g < run->shape->n_segment; g++) {
@@ -159,20 +159,21 @@ void mla_tile_item(const mla_run_context *run, const mla_work_item *item, char *
     }
     for (int64_t panel = 0; panel < t.n_panel; panel++) {
         if (n_chunk == 0) {
-            mla_result_clear(&result[0][panel], layout->o_bytes);
+            mla_result_clear(run->kernels, &result[0][panel], layout->n_v_panel);
         }
-        mla_result_write(run, item->seq, item->kv_head, item->row_begin + panel * MLA_ROW_PANEL,
-                         mla_task_panel_rows(&t, panel), &result[0][panel]);
+        mla_result_write(run, item->seq, item->kv_head, item->row_begin + panel * MLA_ROW_PANEL, &result[0][panel]);
     }
 }
 
 void mla_tile_combine(const mla_run_context *run, const mla_combine_item *item)
 {
     size_t bytes = run->layout.slot_bytes;
-    mla_panel_result sum = mla_result_at(run->slots + (size_t)item->slot_begin * bytes);
+    int32_t n_row = (int32_t)(item->row_end - item->row_begin);
+    mla_panel_result sum = mla_result_at(run->slots + (size_t)item->slot_begin * bytes, n_row);
     for (int64_t i = 1; i < item->slot_count; i++) {
-        mla_panel_result part = mla_result_at(run->slots + (size_t)(item->slot_begin + i * item->slot_stride) * bytes);
+        size_t at = (size_t)(item->slot_begin + i * item->slot_stride) * bytes;
+        mla_panel_result part = mla_result_at(run->slots + at, n_row);
         mla_result_fold(run->kernels, &sum, &part, run->layout.n_v_panel);
     }
-    mla_result_write(run, item->seq, item->kv_head, item->row_begin, (int32_t)(item->row_end - item->row_begin), &sum);
+    mla_result_write(run, item->seq, item->kv_head, item->row_begin, &sum);
 }

@@ -13,7 +13,8 @@
 /* Partial results of one row panel. In a slot of the workspace they lie one behind the other: state, then o. */
 typedef struct mla_panel_result {
     mla_row_state *state;
-    float *o; /* [col panel of d_v][16][col_panel] */
+    float *o;      /* [col panel of d_v][16][col_panel] */
+    int32_t n_row; /* rows in use, 1..16 */
 } mla_panel_result;
 
 /*

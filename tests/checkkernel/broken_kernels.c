@@ -62,13 +62,13 @@ static void pv_key(const float *p, const float *v, int64_t n_key, int32_t n_row,
     sound->pv(p, v, n_key - 1, n_row, n_col, o, ahead);
 }
 
-static void merge_part(float *o, const float *x, const float *a, const float *b, int64_t n_panel)
+static void merge_part(float *o, const float *x, const float *a, const float *b, int64_t n_panel, int32_t n_row)
 {
     float one[MLA_ROW_PANEL];
     for (int r = 0; r < MLA_ROW_PANEL; r++) {
         one[r] = 1;
     }
-    sound->merge(o, x, a, x ? one : b, n_panel);
+    sound->merge(o, x, a, x ? one : b, n_panel, n_row);
 }
 
 static void store_truncated(const float *o, int64_t d_v, float factor, void *dst)

@@ -305,8 +305,14 @@ static void check_merge(void)
                     b[i] = i == 5 ? 0 : (float)ck_uniform(&r);
                 }
             }
-            k->table->merge(o, alone ? NULL : x, a, b, n_panel);
+            int32_t n_row = 1 + (int32_t)(n_panel % MLA_ROW_PANEL);
+            k->table->merge(o, alone ? NULL : x, a, b, n_panel, n_row);
             for (int64_t i = 0; i < n; i++) {
+                if (i / cp % MLA_ROW_PANEL >= n_row) { /* not a row to touch */
+                    kernel_near((double)o[i], (double)before[i], 0, "%lld panels: element %lld", (long long)n_panel,
+                                (long long)i);
+                    continue;
+                }
                 double left = (double)before[i] * (double)a[i / cp % MLA_ROW_PANEL];
                 double right = alone ? 0 : (double)x[i] * (double)b[i / cp % MLA_ROW_PANEL];
                 kernel_near((double)o[i], left + right, 2 * 0x1p-24 * (fabs(left) + fabs(right)),

@@ -80,17 +80,19 @@ void mla_pv_f32_avx2(const float *p, const float *v, int64_t n_key, int32_t n_ro
     }
 }
 
-void mla_merge_f32_avx2(float *o, const float *x, const float *a, const float *b, int64_t n_panel)
+void mla_merge_f32_avx2(float *o, const float *x, const float *a, const float *b, int64_t n_panel, int32_t n_row)
 {
-    for (int64_t i = 0; i < n_panel * ROWS; i++, o += COL_PANEL) {
-        __m256 scale = _mm256_broadcast_ss(a + i % ROWS);
-        for (int c = 0; c < COL_PANEL; c += 8) {
-            __m256 sum = _mm256_mul_ps(_mm256_loadu_ps(o + c), scale);
-            if (x) {
-                sum = _mm256_fmadd_ps(_mm256_loadu_ps(x + c), _mm256_broadcast_ss(b + i % ROWS), sum);
+    for (int64_t panel = 0; panel < n_panel; panel++) {
+        for (int32_t r = 0; r < n_row; r++) {
+            int64_t at = (panel * ROWS + r) * COL_PANEL;
+            __m256 scale = _mm256_broadcast_ss(a + r);
+            for (int64_t c = at; c < at + COL_PANEL; c += 8) {
+                __m256 sum = _mm256_mul_ps(_mm256_loadu_ps(o + c), scale);
+                if (x) {
+                    sum = _mm256_fmadd_ps(_mm256_loadu_ps(x + c), _mm256_broadcast_ss(b + r), sum);
+                }
+                _mm256_storeu_ps(o + c, sum);
             }
-            _mm256_storeu_ps(o + c, sum);
         }
-        x = x ? x + COL_PANEL : NULL;
     }
 }

@@ -103,17 +103,19 @@ void mla_pv_f32_avx512(const float *p, const float *v, int64_t n_key, int32_t n_
     }
 }
 
-void mla_merge_f32_avx512(float *o, const float *x, const float *a, const float *b, int64_t n_panel)
+void mla_merge_f32_avx512(float *o, const float *x, const float *a, const float *b, int64_t n_panel, int32_t n_row)
 {
-    for (int64_t i = 0; i < n_panel * ROWS; i++, o += COL_PANEL) {
-        __m512 scale = _mm512_set1_ps(a[i % ROWS]);
-        for (int c = 0; c < COL_PANEL; c += 16) {
-            __m512 sum = _mm512_mul_ps(_mm512_loadu_ps(o + c), scale);
-            if (x) {
-                sum = _mm512_fmadd_ps(_mm512_loadu_ps(x + c), _mm512_set1_ps(b[i % ROWS]), sum);
+    for (int64_t panel = 0; panel < n_panel; panel++) {
+        for (int32_t r = 0; r < n_row; r++) {
+            int64_t at = (panel * ROWS + r) * COL_PANEL;
+            __m512 scale = _mm512_set1_ps(a[r]);
+            for (int64_t c = at; c < at + COL_PANEL; c += 16) {
+                __m512 sum = _mm512_mul_ps(_mm512_loadu_ps(o + c), scale);
+                if (x) {
+                    sum = _mm512_fmadd_ps(_mm512_loadu_ps(x + c), _mm512_set1_ps(b[r]), sum);
+                }
+                _mm512_storeu_ps(o + c, sum);
             }
-            _mm512_storeu_ps(o + c, sum);
         }
-        x = x ? x + COL_PANEL : NULL;
     }
 }

@@ -21,7 +21,7 @@ bool mla_softmax_f32_avx512(float *s, int64_t n_key, const float *scale, const i
                             const float *mask, mla_row_state *state, float *factor);
 void mla_pv_f32_avx512(const float *p, const float *v, int64_t n_key, int32_t n_row, int32_t n_col, float *o,
                        mla_prefetch *ahead);
-void mla_merge_f32_avx512(float *o, const float *x, const float *a, const float *b, int64_t n_panel);
+void mla_merge_f32_avx512(float *o, const float *x, const float *a, const float *b, int64_t n_panel, int32_t n_row);
 void mla_store_f32_avx512(const float *o, int64_t d_v, float factor, void *dst);
 void mla_store_f16_avx512(const float *o, int64_t d_v, float factor, void *dst);
 void mla_store_bf16_avx512(const float *o, int64_t d_v, float factor, void *dst);

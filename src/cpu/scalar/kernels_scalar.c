@@ -139,10 +139,14 @@ static void mla_pv_f32_scalar(const float *p, const float *v, int64_t n_key, int
     }
 }
 
-static void mla_merge_f32_scalar(float *o, const float *x, const float *a, const float *b, int64_t n_panel)
+static void mla_merge_f32_scalar(float *o, const float *x, const float *a, const float *b, int64_t n_panel,
+                                 int32_t n_row)
 {
     for (int64_t i = 0; i < n_panel * MLA_ROW_PANEL; i++) {
         int64_t r = i % MLA_ROW_PANEL;
+        if (r >= n_row) {
+            continue;
+        }
         for (int64_t c = i * COL_PANEL; c < (i + 1) * COL_PANEL; c++) {
             o[c] = x ? o[c] * a[r] + x[c] * b[r] : o[c] * a[r];
         }

@@ -11,6 +11,11 @@
  * then delays the others by little. */
 #define MLA_PLAN_BALANCE 4
 
+/* What a worker should at least have to do, or waking it costs more than it brings: about a tenth of a millisecond. A key
+ * costs its rows, and some more for being read. */
+#define MLA_PLAN_WORKER_COST 8192
+#define MLA_PLAN_KEY_COST 8
+
 void mla_index_range(const mla_problem *problem, const mla_shape *shape, int32_t g, int64_t seq, int64_t token,
                      int64_t *begin, int64_t *end)
 {
@@ -98,8 +103,8 @@ typedef struct plan_count {
     int64_t n_item, n_combine, n_slot, cost;
 } plan_count;
 
-/* One walk over all tasks serves counting and filling, so the two cannot disagree. A task costs (n_key + 1) * rows: an
- * empty one still has its output to write. limit: highest cost of a whole item. */
+/* One walk over all tasks serves counting and filling, so the two cannot disagree. An empty task still has its output to
+ * write. limit: highest cost of a whole item. */
 static plan_count walk_tasks(const mla_problem *problem, const mla_shape *shape, const mla_plan *plan, int64_t max_rows,
                              int64_t limit, mla_work_item *item, mla_combine_item *combine)
 {
@@ -110,7 +115,7 @@ static plan_count walk_tasks(const mla_problem *problem, const mla_shape *shape,
         for (int64_t row = 0, rows; row < n_row; row += rows) {
             rows = rows_of_task(shape, row, n_row, max_rows);
             task_range range = range_of_task(problem, shape, plan, seq, row, row + rows);
-            int64_t cost = (range.n_key + 1) * rows;
+            int64_t cost = (range.n_key + 1) * (rows + MLA_PLAN_KEY_COST);
             bool whole = range.n_chunk <= 1 || cost <= limit;
             int64_t n_panel = (rows + panel - 1) / panel;
             for (int32_t kv_head = 0; kv_head < shape->n_kv_head; kv_head++) {
@@ -134,7 +139,7 @@ static plan_count walk_tasks(const mla_problem *problem, const mla_shape *shape,
                             base.kv_begin = at;
                             base.kv_end = at + split < range.end[g] ? at + split : range.end[g];
                             base.slot = count.n_slot;
-                            base.cost = (base.kv_end - base.kv_begin) * rows;
+                            base.cost = (base.kv_end - base.kv_begin) * (rows + MLA_PLAN_KEY_COST);
                             item[count.n_item] = base;
                         }
                         count.n_item++;
@@ -189,6 +194,8 @@ mla_status mla_plan_fill(const mla_problem *problem, const mla_shape *shape, mla
     int64_t max_rows = plan->geometry.max_rows;
     int64_t limit = INT64_MAX;
     plan_count count = walk_tasks(problem, shape, plan, max_rows, limit, NULL, NULL);
+    int64_t useful = count.cost / MLA_PLAN_WORKER_COST + 1;
+    plan->n_worker = useful < plan->n_worker ? (int32_t)useful : plan->n_worker;
     if (plan->n_worker > 1) {
         limit = count.cost / ((int64_t)plan->n_worker * MLA_PLAN_BALANCE);
         count = walk_tasks(problem, shape, plan, max_rows, limit, NULL, NULL);

@@ -27,7 +27,7 @@ typedef struct mla_work_item {
     int32_t segment;          /* -1: whole */
     int64_t kv_begin, kv_end; /* index space, a single chunk; 0, 0 when whole */
     int64_t slot;             /* first panel slot this item writes, one per row panel; -1: writes the output */
-    int64_t cost;             /* keys * rows, for ordering */
+    int64_t cost;             /* for ordering */
 } mla_work_item;
 
 typedef struct mla_combine_item {

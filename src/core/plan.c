@@ -11,10 +11,11 @@
  * then delays the others by little. */
 #define MLA_PLAN_BALANCE 4
 
-/* What a worker should at least have to do, or waking it costs more than it brings: about a tenth of a millisecond. A key
- * costs its rows, and some more for being read. */
-#define MLA_PLAN_WORKER_COST 8192
+/* A key costs its rows, and some more for being read. */
 #define MLA_PLAN_KEY_COST 8
+
+/* About a tenth of a millisecond: with less to do a worker costs more to wake than it brings. */
+int64_t mla_plan_worker_cost = 8192;
 
 void mla_index_range(const mla_problem *problem, const mla_shape *shape, int32_t g, int64_t seq, int64_t token,
                      int64_t *begin, int64_t *end)
@@ -194,7 +195,7 @@ mla_status mla_plan_fill(const mla_problem *problem, const mla_shape *shape, mla
     int64_t max_rows = plan->geometry.max_rows;
     int64_t limit = INT64_MAX;
     plan_count count = walk_tasks(problem, shape, plan, max_rows, limit, NULL, NULL);
-    int64_t useful = count.cost / MLA_PLAN_WORKER_COST + 1;
+    int64_t useful = count.cost / mla_plan_worker_cost + 1;
     plan->n_worker = useful < plan->n_worker ? (int32_t)useful : plan->n_worker;
     if (plan->n_worker > 1) {
         limit = count.cost / ((int64_t)plan->n_worker * MLA_PLAN_BALANCE);

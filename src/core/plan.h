@@ -66,6 +66,9 @@ struct mla_plan {
 /* Fills item[] and combine[] for plan->n_worker workers; plan->geometry must be set. */
 mla_status mla_plan_fill(const mla_problem *problem, const mla_shape *shape, mla_plan *plan);
 
+/* What a worker should at least have to do. Only tests write it, so that small problems are shared out too. */
+extern int64_t mla_plan_worker_cost;
+
 /* Hash of everything that plan contents depend on: sizes, rules, and the values of lengths and begins. */
 uint64_t mla_plan_fingerprint(const mla_problem *problem, const mla_shape *shape);
 

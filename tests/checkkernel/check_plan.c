@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "checkkernel.h"
+#include "core/plan.h"
 
 static mla_plan_options options_of(int32_t n_thread)
 {
@@ -76,6 +77,23 @@ static void check_info(void)
         }
         ck_release(mark);
     }
+    /* no more workers than there is work for, unless asked to (checkkernel's main() asks) */
+    ck_config c = sample();
+    mla_problem p;
+    ck_make(&c, &p);
+    int64_t asked = mla_plan_worker_cost;
+    mla_plan *many = build(&p, 64);
+    mla_plan_worker_cost = 8192;
+    mla_plan *few = build(&p, 64);
+    mla_plan_worker_cost = INT64_MAX;
+    mla_plan *one = build(&p, 64);
+    mla_plan_worker_cost = asked;
+    CK_REQUIRE(ck_subject_now->backend != MLA_BACKEND_CPU ||
+               (describe(many).n_worker > describe(few).n_worker && describe(few).n_worker > describe(one).n_worker &&
+                describe(one).n_worker == 1));
+    mla_plan_free(many);
+    mla_plan_free(few);
+    mla_plan_free(one);
     mla_plan_free(NULL);
     CK_REQUIRE(mla_plan_describe(NULL, &(mla_plan_info){0}) == MLA_STATUS_NULL_POINTER);
     CK_REQUIRE(mla_plan_workspace_bytes(NULL) == 0);

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "checkkernel.h"
+#include "core/plan.h"
 
 double ck_clock(void)
 {
@@ -372,6 +373,7 @@ int main(int argc, char **argv)
     options wanted = {0};
     ck_seed = 1;
     ck_seconds = 4;
+    mla_plan_worker_cost = 1; /* small problems are shared out too */
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(argv[i], "--list") == 0) {

@@ -42,13 +42,24 @@ typedef struct bench_spread {
 } bench_spread;
 
 #define BENCH_MAX_RIVAL 2
+#define BENCH_MAX_SAMPLE 64
 
 typedef struct bench_rival_result {
     bool measured;
     int64_t block;
     bench_spread seconds, ratio; /* ratio: rival's time / ours */
     double difference;           /* normwise, of fp32 outputs */
+    double sample[BENCH_MAX_SAMPLE]; /* seconds */
 } bench_rival_result;
+
+/* Every iteration as it was measured, those that do not count too. */
+typedef struct bench_raw {
+    int32_t n;
+    bool good[BENCH_MAX_SAMPLE]; /* the threads had a core each */
+    double seconds[BENCH_MAX_SAMPLE];
+    double peak[BENCH_MAX_SAMPLE], read[BENCH_MAX_SAMPLE]; /* SPEED: GFLOP/s, GB/s around it */
+    double ratio[BENCH_MAX_SAMPLE];                        /* SCALING, GROWTH */
+} bench_raw;
 
 typedef struct bench_result {
     const bench_case *what;
@@ -56,7 +67,7 @@ typedef struct bench_result {
     int32_t n_thread;
     int32_t n_sample;    /* iterations that count */
     int32_t n_discarded; /* the ones in which the threads did not have a core each */
-    bool disturbed;      /* all were like that; they were kept */
+    bool disturbed;      /* all were like that; they were kept, but ratios between neighbours mean nothing then */
     bool correct;
     char fault[256];     /* the sentence, when not correct */
     double error;        /* normwise, fp32 output against the oracle, on a sample of heads */
@@ -68,10 +79,13 @@ typedef struct bench_result {
     bench_spread of_read, read; /* fraction; GB/s; only from memory */
     bench_spread ratio;         /* SCALING: one thread's time / ours; GROWTH: our time per key / that of 4096 keys */
     bench_rival_result rival[BENCH_MAX_RIVAL];
+    bench_raw raw;
 } bench_result;
 
 typedef struct bench_settings {
     const char *isa;
+    char date[32];                     /* at the start, UTC */
+    double load;                       /* at the start, < 0: unknown */
     rival *rival[BENCH_MAX_RIVAL];     /* NULL: not there */
     int32_t n_sample;                  /* wanted */
     double budget;                     /* seconds per measurement, after which fewer samples do */

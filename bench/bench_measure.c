@@ -18,7 +18,6 @@
 
 #define CEILING_SECONDS 2e-3
 #define SAMPLE_SECONDS 8e-3 /* a sample repeats short calls until it takes about this long */
-#define MAX_SAMPLE 64
 #define MAX_CONTENDER (1 + BENCH_MAX_RIVAL)
 #define ORACLE_KEYS 70000 /* up to here the oracle looks at two heads, beyond at one */
 #define OWN_CORES 0.85    /* n threads on cores of their own reach at least this much of n times one thread's peak */
@@ -29,8 +28,8 @@
 typedef struct contender {
     rival *rival; /* NULL: ours */
     int64_t repeat;
-    double seconds[MAX_SAMPLE];                /* per call */
-    double peak[MAX_SAMPLE], read[MAX_SAMPLE]; /* around the sample */
+    double seconds[BENCH_MAX_SAMPLE];                /* per call */
+    double peak[BENCH_MAX_SAMPLE], read[BENCH_MAX_SAMPLE]; /* around the sample */
 } contender;
 
 /* Everything about one case on one pool. */
@@ -281,7 +280,7 @@ static int32_t take_samples(bench_run *run, contender *who, int32_t n_who, bool 
     const bench_settings *settings = run->settings;
     int32_t n_good = 0, i = 0;
     double begin = cli_now();
-    for (; i < MAX_SAMPLE && n_good < settings->n_sample; i++) {
+    for (; i < BENCH_MAX_SAMPLE && n_good < settings->n_sample; i++) {
         double elapsed = cli_now() - begin;
         if (elapsed > settings->budget && (n_good >= 5 || elapsed > 3 * settings->budget) && i >= 3) {
             break;
@@ -312,7 +311,7 @@ static int32_t take_samples(bench_run *run, contender *who, int32_t n_who, bool 
 /* Quartiles over the iterations that count. */
 static bench_spread spread_of(const double *value, const bool *good, int32_t n)
 {
-    double kept[MAX_SAMPLE];
+    double kept[BENCH_MAX_SAMPLE];
     size_t count = 0;
     for (int32_t i = 0; i < n; i++) {
         if (good[i]) {
@@ -329,7 +328,9 @@ static void settle(bool *good, int32_t n, bench_result *result)
     int32_t n_good = 0;
     for (int32_t i = 0; i < n; i++) {
         n_good += good[i];
+        result->raw.good[i] = good[i];
     }
+    result->raw.n = n;
     result->disturbed = n_good == 0;
     for (int32_t i = 0; i < n && result->disturbed; i++) {
         good[i] = true;
@@ -343,7 +344,7 @@ static int measure_speed(bench_run *run, bench_result *result)
     const bench_settings *settings = run->settings;
     contender who[MAX_CONTENDER];
     int32_t slot[MAX_CONTENDER] = {0}, n_who = 1;
-    bool good[MAX_SAMPLE];
+    bool good[BENCH_MAX_SAMPLE];
     memset(who, 0, sizeof who);
     for (int32_t i = 0; i < BENCH_MAX_RIVAL && result->what->compare; i++) {
         rival *r = settings->rival[i];
@@ -364,7 +365,11 @@ static int measure_speed(bench_run *run, bench_result *result)
     int32_t n = take_samples(run, who, n_who, result->what->from_memory, good);
     settle(good, n, result);
 
-    double value[3][MAX_SAMPLE];
+    memcpy(result->raw.seconds, who[0].seconds, sizeof result->raw.seconds);
+    memcpy(result->raw.peak, who[0].peak, sizeof result->raw.peak);
+    memcpy(result->raw.read, who[0].read, sizeof result->raw.read);
+
+    double value[3][BENCH_MAX_SAMPLE];
     for (int32_t i = 0; i < n; i++) {
         value[0][i] = result->flops / who[0].seconds[i] * 1e-9 / who[0].peak[i];
         value[1][i] = result->bytes / who[0].seconds[i] * 1e-9 / who[0].read[i];
@@ -382,6 +387,7 @@ static int measure_speed(bench_run *run, bench_result *result)
             value[2][i] = who[j].seconds[i] / who[0].seconds[i];
         }
         found->measured = true;
+        memcpy(found->sample, who[j].seconds, sizeof found->sample);
         found->seconds = spread_of(who[j].seconds, good, n);
         found->ratio = spread_of(value[2], good, n);
     }
@@ -393,12 +399,12 @@ static void alternate(bench_run *base, bench_run *run, double base_weight, doubl
                       bench_result *result)
 {
     const bench_settings *settings = run->settings;
-    double seconds[MAX_SAMPLE], ratio[MAX_SAMPLE];
-    bool good[MAX_SAMPLE];
+    double *seconds = result->raw.seconds, *ratio = result->raw.ratio;
+    bool good[BENCH_MAX_SAMPLE];
     int64_t base_repeat = repeats_for(base, NULL), repeat = repeats_for(run, NULL);
     double begin = cli_now();
     int32_t i = 0, n_good = 0;
-    for (; i < MAX_SAMPLE && n_good < settings->n_sample; i++) {
+    for (; i < BENCH_MAX_SAMPLE && n_good < settings->n_sample; i++) {
         double elapsed = cli_now() - begin;
         if (elapsed > settings->budget && (n_good >= 3 || elapsed > 3 * settings->budget) && i >= 3) {
             break;

@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#if defined(__GLIBC__)
+#include <gnu/libc-version.h>
+#endif
 
 #include <cjson/cJSON.h>
 
@@ -18,17 +20,22 @@
 
 /* ---- table ------------------------------------------------------------------------------------------------------- */
 
-static void print_spread(const bench_spread *s, double unit, int digits)
+static void print_nothing(void)
 {
+    printf("  %-17s", "-");
+}
+
+/* A ratio between neighbours in time; of neighbours that were interrupted it means nothing. */
+static void print_ratio(const bench_result *r, const bench_spread *s, double unit, int digits)
+{
+    if (r->disturbed) {
+        print_nothing();
+        return;
+    }
     char text[48];
     snprintf(text, sizeof text, "%.*f (%.*f-%.*f)", digits, s->median * unit, digits, s->low * unit, digits,
              s->high * unit);
     printf("  %-17s", text);
-}
-
-static void print_nothing(void)
-{
-    printf("  %-17s", "-");
 }
 
 void bench_print_header(bench_kind kind, const bench_settings *settings)
@@ -63,17 +70,17 @@ void bench_print_row(const bench_result *r, const bench_settings *settings)
     printf("%-33s %3d %10s %8.1f", r->name, (int)r->n_thread, text_seconds(r->seconds.median, time_text),
            r->flops / r->seconds.median * 1e-9);
     if (r->what->kind != BENCH_SPEED) {
-        print_spread(&r->ratio, 1, 2);
+        print_ratio(r, &r->ratio, 1, 2);
     } else {
-        print_spread(&r->of_peak, 100, 0);
+        print_ratio(r, &r->of_peak, 100, 0);
         if (r->what->from_memory) {
-            print_spread(&r->of_read, 100, 0);
+            print_ratio(r, &r->of_read, 100, 0);
         } else {
             print_nothing();
         }
         for (int32_t i = 0; i < BENCH_MAX_RIVAL; i++) {
             if (r->rival[i].measured) {
-                print_spread(&r->rival[i].ratio, 1, 2);
+                print_ratio(r, &r->rival[i].ratio, 1, 2);
             } else if (settings->rival[i] != NULL) {
                 print_nothing();
             }
@@ -95,6 +102,32 @@ static void add_spread(cJSON *parent, const char *name, const bench_spread *s)
     cJSON_AddNumberToObject(item, "median", s->median);
     cJSON_AddNumberToObject(item, "low", s->low);
     cJSON_AddNumberToObject(item, "high", s->high);
+}
+
+static void add_raw(cJSON *parent, const char *name, const double *value, int32_t n)
+{
+    cJSON_AddItemToObject(parent, name, cJSON_CreateDoubleArray(value, n));
+}
+
+/* Every iteration, in order, also those that do not count. */
+static cJSON *build_raw(const bench_result *r)
+{
+    const bench_raw *raw = &r->raw;
+    cJSON *item = cJSON_CreateObject();
+    cJSON *good = cJSON_AddArrayToObject(item, "undisturbed");
+    for (int32_t i = 0; i < raw->n; i++) {
+        cJSON_AddItemToArray(good, cJSON_CreateBool(raw->good[i]));
+    }
+    add_raw(item, "seconds", raw->seconds, raw->n);
+    if (r->what->kind == BENCH_SPEED) {
+        add_raw(item, "fma_peak_gflops", raw->peak, raw->n);
+        if (r->what->from_memory) {
+            add_raw(item, "read_gb_per_s", raw->read, raw->n);
+        }
+    } else {
+        add_raw(item, "ratio", raw->ratio, raw->n);
+    }
+    return item;
 }
 
 static cJSON *build_shape(const bench_case *c)
@@ -158,24 +191,35 @@ static cJSON *build_result(const bench_result *r, const bench_settings *settings
                 add_spread(entry, "seconds", &found->seconds);
                 add_spread(entry, "times_ours", &found->ratio);
                 cJSON_AddNumberToObject(entry, "difference_normwise", found->difference);
+                add_raw(entry, "raw_seconds", found->sample, r->raw.n);
                 cJSON_AddItemToArray(rivals, entry);
             }
         }
     }
+    cJSON_AddItemToObject(item, "raw", build_raw(r));
     return item;
+}
+
+static const char *libc_version(void)
+{
+#if defined(__GLIBC__)
+    static char text[32];
+    snprintf(text, sizeof text, "glibc %s", gnu_get_libc_version());
+    return text;
+#else
+    return "unknown";
+#endif
 }
 
 static cJSON *build_root(const char *command, const bench_settings *settings)
 {
     const machine *m = machine_get();
-    char date[32];
-    time_t now = time(NULL);
-    struct tm utc;
-    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
     cJSON *root = cJSON_CreateObject();
     cJSON_AddStringToObject(root, "tool", "mla bench");
     cJSON_AddStringToObject(root, "version", mla_version());
-    cJSON_AddStringToObject(root, "date", date);
+    cJSON_AddStringToObject(root, "compiler", __VERSION__);
+    cJSON_AddStringToObject(root, "libc", libc_version());
+    cJSON_AddStringToObject(root, "date", settings->date);
     cJSON_AddStringToObject(root, "command", command);
     cJSON_AddStringToObject(root, "isa", settings->isa);
     cJSON_AddStringToObject(root, "fma_peak_of", ceiling_name(settings->isa));
@@ -183,15 +227,15 @@ static cJSON *build_root(const char *command, const bench_settings *settings)
     cJSON_AddStringToObject(hardware, "cpu", m->cpu);
     cJSON_AddStringToObject(hardware, "features", m->features);
     cJSON_AddNumberToObject(hardware, "cpus", m->n_cpu);
+    cJSON_AddNumberToObject(hardware, "cores", m->n_core);
     cJSON_AddNumberToObject(hardware, "l1d_bytes", (double)m->l1d_bytes);
     cJSON_AddNumberToObject(hardware, "l2_bytes", (double)m->l2_bytes);
     cJSON_AddNumberToObject(hardware, "l3_bytes", (double)m->l3_bytes);
     cJSON_AddNumberToObject(hardware, "memory_bytes", (double)m->memory_bytes);
     cJSON_AddStringToObject(hardware, "system", m->system);
-    double load;
-    if (getloadavg(&load, 1) == 1) {
-        cJSON_AddNumberToObject(hardware, "load_average", load); /* when the file is written */
-    }
+    cJSON *load = cJSON_AddObjectToObject(root, "load_average");
+    cJSON_AddNumberToObject(load, "start", settings->load);
+    cJSON_AddNumberToObject(load, "end", cli_load());
     cJSON *libraries = cJSON_AddObjectToObject(root, "rivals");
     for (int32_t i = 0; i < BENCH_MAX_RIVAL; i++) {
         if (settings->rival[i] != NULL) {

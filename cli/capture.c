@@ -12,6 +12,7 @@
 #include "cli.h"
 
 #define OP "flash_mla_with_kvcache"
+#define RECORDED_BY "recorded_by"
 #define FLOAT_TYPES (1u << MLA_DTYPE_F32 | 1u << MLA_DTYPE_F16 | 1u << MLA_DTYPE_BF16)
 
 /* The tensor `name` with `ndim` dims and a dtype out of the mask, read into memory. An optional one may be absent. */
@@ -92,6 +93,7 @@ static bool parse_metadata(capture *c, char *error, size_t error_size)
         }
     }
     c->source = safetensors_metadata(c->file, "source");
+    c->recorded_by = safetensors_metadata(c->file, RECORDED_BY);
     return true;
 }
 
@@ -176,7 +178,8 @@ mla_problem capture_problem(const capture *c, void *o, mla_dtype o_dtype, float 
     return p;
 }
 
-bool capture_write(const capture *c, const char *path, const void *o, const float *lse, char *error, size_t error_size)
+bool capture_write(const capture *c, const char *path, const char *by, const void *o, const float *lse, char *error,
+                   size_t error_size)
 {
     const int64_t o_dim[] = {c->n_seq, c->n_q, c->n_head, c->d_v};
     const int64_t lse_dim[] = {c->n_seq, c->n_head, c->n_q};
@@ -190,15 +193,19 @@ bool capture_write(const capture *c, const char *path, const void *o, const floa
         {"out", c->q.dtype, 4, o_dim, o},
     };
     size_t n = safetensors_metadata_count(c->file);
-    const char *(*metadata)[2] = cli_alloc(n, sizeof *metadata);
+    const char *(*metadata)[2] = cli_alloc(n + 1, sizeof *metadata);
     if (metadata == NULL) {
         snprintf(error, error_size, "not enough memory");
         return false;
     }
+    size_t used = 0;
     for (size_t i = 0; i < n; i++) {
-        safetensors_metadata_at(c->file, i, &metadata[i][0], &metadata[i][1]);
+        safetensors_metadata_at(c->file, i, &metadata[used][0], &metadata[used][1]);
+        used += strcmp(metadata[used][0], RECORDED_BY) != 0; /* whoever it was, these results are others */
     }
-    bool good = safetensors_write(path, output, sizeof output / sizeof output[0], (const char *const(*)[2])metadata, n,
+    metadata[used][0] = RECORDED_BY;
+    metadata[used++][1] = by;
+    bool good = safetensors_write(path, output, sizeof output / sizeof output[0], (const char *const(*)[2])metadata, used,
                                   error, error_size);
     free(metadata);
     return good;

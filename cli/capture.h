@@ -18,7 +18,8 @@ typedef struct capture {
     int64_t n_seq, n_q, n_head, n_kv_head, d_k, d_v, n_page, page_size;
     float softmax_scale;
     bool causal;
-    const char *source; /* NULL: not said */
+    const char *source;      /* NULL: not said */
+    const char *recorded_by; /* who computed the recorded results; NULL: not said */
     size_t n_ignored;   /* tensors in the file that are no part of a capture */
 } capture;
 
@@ -32,8 +33,9 @@ mla_problem capture_problem(const capture *c, void *o, mla_dtype o_dtype, float 
 /* lse as the file stores it, [b][h_q][s_q], seen as [b][s_q][h_q]. */
 mla_tensor capture_lse_view(const capture *c, float *lse);
 
-/* Writes the inputs of the capture and these outputs as a new capture. */
-bool capture_write(const capture *c, const char *path, const void *o, const float *lse, char *error, size_t error_size);
+/* Writes the inputs of the capture and these outputs, computed by `by`, as a new capture. */
+bool capture_write(const capture *c, const char *path, const char *by, const void *o, const float *lse, char *error,
+                   size_t error_size);
 
 /* Query-key pairs that are computed: sum over requests and query tokens of the keys they see. For counting FLOPs. */
 double capture_pairs(const capture *c);

@@ -37,11 +37,16 @@ extern const cli_command *cli_current;
 /* Prints "mla run: <message>" on stderr and returns CLI_USAGE, so that a command can `return cli_fail(...)`. */
 __attribute__((format(printf, 1, 2))) int cli_fail(const char *format, ...);
 
-/* cli_fail() with what the library said: "mla run: <doing>: <mla_last_error()>". */
+/* cli_fail() with what the library said: "mla run: <doing>: <mla_last_error()>", without <doing> where the library's
+ * sentence begins with it. */
 int cli_fail_status(const char *doing, mla_status status);
 
 /* Allocates zeroed memory, aligned to 64 bytes; NULL when count * size overflows or memory is short. free() it. */
 void *cli_alloc(size_t count, size_t size);
+
+/* Can a file of this name be written? Asked before long work; nothing is left behind or changed. Otherwise false, with a
+ * sentence. */
+bool cli_can_write(const char *path, char *error, size_t error_size);
 
 /* Seconds on a clock that only goes forward. */
 double cli_now(void);
@@ -75,5 +80,11 @@ const char *cli_selected_isa(void);
 
 /* Threads that the library takes when a call does not say how many. */
 int32_t cli_default_threads(void);
+
+/* The machine's load average over a minute; < 0: unknown. */
+double cli_load(void);
+
+/* Figures are only as quiet as the machine: prints a note when it is busy. */
+void cli_note_load(void);
 
 #endif

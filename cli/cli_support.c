@@ -4,12 +4,15 @@
 #include "cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "terminal.h"
 
@@ -33,8 +36,32 @@ int cli_fail(const char *format, ...)
 int cli_fail_status(const char *doing, mla_status status)
 {
     const char *sentence = mla_last_error();
-    return cli_fail("%s: %s (%s)", doing, sentence[0] != '\0' ? sentence : "no sentence given",
-                    mla_status_name(status));
+    bool said = strncmp(sentence, doing, strlen(doing)) == 0; /* "MLA_ISA: MLA_ISA = ..." would say it twice */
+    return cli_fail("%s%s%s (%s)", said ? "" : doing, said ? "" : ": ",
+                    sentence[0] != '\0' ? sentence : "no sentence given", mla_status_name(status));
+}
+
+bool cli_can_write(const char *path, char *error, size_t error_size)
+{
+    struct stat status;
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    bool good = fd >= 0;
+    if (good) {
+        close(fd);
+        unlink(path);
+    } else if (errno == EEXIST) {
+        if (stat(path, &status) != 0) {
+            good = errno == ENOENT; /* a link to what is not there yet: only writing can tell */
+        } else if (S_ISDIR(status.st_mode)) {
+            errno = EISDIR;
+        } else {
+            good = access(path, W_OK) == 0;
+        }
+    }
+    if (!good) {
+        snprintf(error, error_size, "cannot write it: %s", strerror(errno));
+    }
+    return good;
 }
 
 void *cli_alloc(size_t count, size_t size)
@@ -218,4 +245,22 @@ int32_t cli_default_threads(void)
 {
     mla_plan_info info;
     return probe(&info) == MLA_STATUS_OK && info.n_worker > 0 ? info.n_worker : 1;
+}
+
+double cli_load(void)
+{
+    double load;
+    return getloadavg(&load, 1) == 1 ? load : -1;
+}
+
+void cli_note_load(void)
+{
+    double load = cli_load();
+    long n_cpu = sysconf(_SC_NPROCESSORS_ONLN); /* the load counts the whole machine's work */
+    if (load > 0.5 * (double)n_cpu) {
+        print_fact("note",
+                   "other work is running here (load %.1f on %ld CPU%s): figures are lower and vary, for threads wait for "
+                   "any that lost its CPU",
+                   load, n_cpu, n_cpu == 1 ? "" : "s");
+    }
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "bench.h"
 #include "ceiling.h"
@@ -23,7 +24,7 @@ static const char help[] =
     "does not.\n"
     "\n"
     "Samples during which the threads did not have a core each are discarded; a row where none was left keeps them\n"
-    "all and is marked 'disturbed'.\n"
+    "all, without ratios, and is marked 'disturbed'.\n"
     "\n"
     "FLOPs are counted as 2 * heads * (d_k + d_v) per visible query-key pair, bytes as unique key rows.\n"
     "In names: b requests, h heads, q query tokens, s keys (~: about, ragged), d_k/d_v, dtype, dram: keys from\n"
@@ -97,21 +98,47 @@ static void open_rivals(bench_settings *settings, bool native)
     }
 }
 
+/* Thread counts [*first, *last) that a case is measured with here; false: none. */
+static bool is_measured(const bench_case *c, bool quick, const char *filter, const int32_t *threads, int32_t n_count,
+                        int32_t *first, int32_t *last)
+{
+    bench_case_threads(c, n_count, first, last);
+    return is_selected(c, quick, filter) && !(c->kind == BENCH_SCALING && threads[*last - 1] == 1);
+}
+
+static int refuse_filter(bool quick, const char *filter)
+{
+    return cli_fail("no %sshape's name contains '%s'; see 'mla bench --list'", quick ? "quick " : "",
+                    filter != NULL ? filter : "");
+}
+
+/* How many measurements there will be, into *n_step; none is a wrong command line. */
+static int count_steps(const int32_t *threads, int32_t n_count, bool quick, const char *filter, int32_t *n_step)
+{
+    bool any = false;
+    *n_step = 0;
+    for (int32_t i = 0; i < bench_grid_size; i++) {
+        int32_t first, last;
+        any = any || is_selected(&bench_grid[i], quick, filter);
+        if (is_measured(&bench_grid[i], quick, filter, threads, n_count, &first, &last)) {
+            *n_step += last - first;
+        }
+    }
+    if (!any) {
+        return refuse_filter(quick, filter);
+    }
+    return *n_step > 0 ? CLI_OK : cli_fail("scaling needs two threads or more, see --threads");
+}
+
 static int run_grid(const bench_settings *settings, const int32_t *threads, int32_t n_count, bool quick,
                     const char *filter, bench_result *result, int32_t *n_result)
 {
     int kind = -1;
     so_far.settings = settings;
     for (int32_t i = 0; i < bench_grid_size; i++) {
-        int32_t first, last;
-        bench_case_threads(&bench_grid[i], n_count, &first, &last);
-        so_far.n_step += is_selected(&bench_grid[i], quick, filter) ? last - first : 0;
-    }
-    for (int32_t i = 0; i < bench_grid_size; i++) {
         const bench_case *c = &bench_grid[i];
         int32_t first, last;
-        bench_case_threads(c, n_count, &first, &last);
-        if (!is_selected(c, quick, filter) || (c->kind == BENCH_SCALING && threads[last - 1] == 1)) {
+        if (!is_measured(c, quick, filter, threads, n_count, &first, &last)) {
             continue;
         }
         if ((int)c->kind != kind) {
@@ -148,26 +175,17 @@ static char *join_command(int argc, char **argv)
 
 static int list_names(bool quick, const char *filter)
 {
+    bool any = false;
     for (int32_t i = 0; i < bench_grid_size; i++) {
         if (is_selected(&bench_grid[i], quick, filter)) {
+            any = true;
             static const char *const kinds[] = {"speed", "scaling", "growth"};
             char name[96];
             bench_case_name(&bench_grid[i], name, sizeof name);
             printf("%-8s %s\n", kinds[bench_grid[i].kind], name);
         }
     }
-    return CLI_OK;
-}
-
-/* Figures are only as quiet as the machine. */
-static void warn_of_load(void)
-{
-    double load;
-    int32_t n_cpu = machine_get()->n_cpu;
-    if (getloadavg(&load, 1) == 1 && load > 0.5 * n_cpu) {
-        print_fact("note", "other work is running here (load %.1f on %d CPUs): expect noise, and lower figures", load,
-                   (int)n_cpu);
-    }
+    return any ? CLI_OK : refuse_filter(quick, filter);
 }
 
 static void print_machine(const bench_settings *settings)
@@ -246,26 +264,30 @@ static int run(int argc, char **argv)
             threads[n_count++] = (int32_t)wanted[i];
         }
     }
+    char error[160];
     bench_result *result = cli_alloc((size_t)bench_grid_size * (size_t)n_count, sizeof *result);
     code = result != NULL ? CLI_OK : cli_fail("not enough memory");
     code = code == CLI_OK && !cli_apply_isa(isa) ? CLI_USAGE : code;
+    code = code == CLI_OK ? count_steps(threads, n_count, quick, filter, &so_far.n_step) : code;
+    if (code == CLI_OK && json != NULL && !cli_can_write(json, error, sizeof error)) {
+        code = cli_fail("%s: %s", json, error);
+    }
     if (code == CLI_OK) {
+        time_t now = time(NULL);
+        struct tm utc;
+        strftime(settings.date, sizeof settings.date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+        settings.load = cli_load();
         settings.isa = cli_selected_isa();
         print_machine(&settings);
-        warn_of_load();
+        cli_note_load();
         if (compare) {
             open_rivals(&settings, native);
         }
         code = run_grid(&settings, threads, n_count, quick, filter, result, &n_result);
     }
-    if (code == CLI_OK && n_result == 0) {
-        code = cli_fail("no shape's name contains '%s'; see 'mla bench --list'", filter != NULL ? filter : "");
-    }
-    if (code == CLI_OK && json != NULL) {
-        char error[160];
-        if (!bench_write_json(json, command, &settings, result, n_result, error, sizeof error)) {
-            code = cli_fail("%s: %s", json, error);
-        }
+    if (code == CLI_OK && json != NULL &&
+        !bench_write_json(json, command, &settings, result, n_result, error, sizeof error)) {
+        code = cli_fail("%s: %s", json, error);
     }
     for (int32_t i = 0; code == CLI_OK && i < n_result; i++) {
         code = result[i].correct ? CLI_OK : CLI_FAILED;

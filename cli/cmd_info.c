@@ -114,6 +114,7 @@ static cJSON *build_json(const facts *f)
     cJSON_AddStringToObject(cpu, "cpu", m->cpu);
     cJSON_AddStringToObject(cpu, "features", m->features);
     cJSON_AddNumberToObject(cpu, "cpus", m->n_cpu);
+    cJSON_AddNumberToObject(cpu, "cores", m->n_core);
     cJSON_AddNumberToObject(cpu, "l1d_bytes", (double)m->l1d_bytes);
     cJSON_AddNumberToObject(cpu, "l2_bytes", (double)m->l2_bytes);
     cJSON_AddNumberToObject(cpu, "l3_bytes", (double)m->l3_bytes);

@@ -28,9 +28,9 @@ static const char help[] =
     "  -h, --help          show this help\n"
     "\n"
     "Examples:\n"
-    "  mla run decode.safetensors\n"
-    "  mla run --check --threads 1 decode.safetensors\n"
-    "  mla run --isa scalar --out scalar.safetensors decode.safetensors\n";
+    "  mla run tests/data/deepseek_decode.safetensors\n"
+    "  mla run --check --threads 1 tests/data/deepseek_decode.safetensors\n"
+    "  mla run --isa scalar --out scalar.safetensors tests/data/deepseek_decode.safetensors\n";
 
 static int run(int argc, char **argv)
 {

@@ -157,6 +157,34 @@ static int64_t meminfo_bytes(const char *key)
     return bytes;
 }
 
+/* Cores that the CPUs of this process belong to: each is known by the first of its CPUs. 0: unknown. */
+static int32_t core_count(void)
+{
+    cpu_set_t allowed, first;
+    CPU_ZERO(&first);
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
+        return 0;
+    }
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &allowed)) {
+            continue;
+        }
+        char path[96];
+        int sibling = -1;
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
+        FILE *stream = fopen(path, "r");
+        bool known = stream != NULL && fscanf(stream, "%d", &sibling) == 1 && sibling >= 0 && sibling < CPU_SETSIZE;
+        if (stream != NULL) {
+            fclose(stream);
+        }
+        if (!known) {
+            return 0;
+        }
+        CPU_SET(sibling, &first);
+    }
+    return CPU_COUNT(&first);
+}
+
 const machine *machine_get(void)
 {
     static machine m;
@@ -172,6 +200,7 @@ const machine *machine_get(void)
     m.n_cpu = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed)
                                                                   : (int32_t)sysconf(_SC_NPROCESSORS_ONLN);
     m.n_cpu = m.n_cpu < 1 ? 1 : m.n_cpu;
+    m.n_core = core_count();
     m.l1d_bytes = cache_bytes(1);
     m.l2_bytes = cache_bytes(2);
     m.l3_bytes = cache_bytes(3);

@@ -13,6 +13,7 @@ typedef struct machine {
     bool avx2;          /* with fma and f16c */
     bool avx512;        /* f, bw, dq, vl */
     int32_t n_cpu;      /* that this process may use */
+    int32_t n_core;     /* that these belong to, 0: unknown */
     int64_t l1d_bytes, l2_bytes, l3_bytes; /* of cpu 0, 0: unknown */
     int64_t memory_bytes, available_bytes;
     char system[128]; /* "Linux 6.1.0 x86_64" */

@@ -69,13 +69,13 @@ static void report_speed(const capture *c, const mla_plan_info *info, const stop
 
 static bool check_oracle(const mla_problem *problem, const verify_truth *truth)
 {
-    char count[32], seconds[32];
+    char count[32], seconds[32], lead[64], tail[64];
     verify_report report;
     verify_compare(truth, &problem->o, &problem->lse, false, &report);
     if (report.passed) {
-        print_verdict("oracle", true, "%s values, worst at %.1f %% of its bound, norm-wise error %.1e; fp64 took %s",
-                      text_count(report.n_value, count), 100 * report.worst, report.normwise,
-                      text_seconds(truth->seconds, seconds));
+        snprintf(lead, sizeof lead, "%s values: ", text_count(report.n_value, count));
+        snprintf(tail, sizeof tail, "; fp64 took %s", text_seconds(truth->seconds, seconds));
+        verify_print("oracle", &report, lead, tail);
     } else {
         print_verdict("oracle", false, "%s (%.3g times the bound)", report.sentence, report.worst);
     }
@@ -89,14 +89,18 @@ static bool check_recorded(const capture *c, const verify_truth *truth)
         print_fact("recorded", "the file has no recorded result to compare with");
         return true;
     }
-    char count[32];
+    char count[32], by[224] = "", lead[288];
     verify_report report;
     verify_compare(truth, &c->recorded_out, &c->recorded_lse, true, &report);
+    if (c->recorded_by != NULL) {
+        snprintf(by, sizeof by, "(by %.200s) ", c->recorded_by);
+    }
     if (report.passed) {
-        print_verdict("recorded", true, "%s values, worst at %.1f %% of its bound", text_count(report.n_value, count),
-                      100 * report.worst);
+        snprintf(lead, sizeof lead, "%s%s values: ", by, text_count(report.n_value, count));
+        verify_print("recorded", &report, lead, "");
     } else {
-        print_verdict("recorded", false, "the recorded %s (%.3g times the bound)", report.sentence, report.worst);
+        print_verdict("recorded", false, "%sthe recorded %s (%.3g times the bound)", by, report.sentence,
+                      report.worst);
     }
     return report.passed;
 }
@@ -127,8 +131,10 @@ static int replay(const capture *c, const replay_options *options, void *o, floa
         verify_release(&truth);
     }
     if (options->out_path != NULL) {
-        char error[256];
-        if (!capture_write(c, options->out_path, o, lse, error, sizeof error)) {
+        char error[256], by[96];
+        snprintf(by, sizeof by, "libmla %s (%s%s%s)", mla_version(), info.backend, info.isa[0] != '\0' ? " " : "",
+                 info.isa);
+        if (!capture_write(c, options->out_path, by, o, lse, error, sizeof error)) {
             return cli_fail("%s: %s", options->out_path, error);
         }
         print_fact("written", "%s", options->out_path);
@@ -144,8 +150,13 @@ int replay_capture(const char *path, const replay_options *options)
         capture_close(&c);
         return cli_fail("%s: %s", path, error);
     }
+    if (options->out_path != NULL && !safetensors_can_write(options->out_path, error, sizeof error)) {
+        capture_close(&c);
+        return cli_fail("%s: %s", options->out_path, error);
+    }
     if (options->show_file) {
         print_fact("capture", "%s", path);
+        cli_note_load();
     }
     /* dims come from the file: count in size_t with a check */
     size_t n_pair, n_value;

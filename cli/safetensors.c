@@ -459,6 +459,32 @@ done:
     return text;
 }
 
+/* Where the bytes go first: beside the file, to be renamed when it is complete. Renaming over a device or a symbolic
+ * link would replace it: those are written in place. NULL: no memory. */
+static char *first_place(const char *path, bool *in_place)
+{
+    struct stat status;
+    *in_place = lstat(path, &status) == 0 && !S_ISREG(status.st_mode);
+    size_t size = strlen(path) + sizeof ".part";
+    char *place = cli_alloc(size, 1);
+    if (place != NULL) {
+        snprintf(place, size, "%s%s", path, *in_place ? "" : ".part");
+    }
+    return place;
+}
+
+bool safetensors_can_write(const char *path, char *error, size_t error_size)
+{
+    bool in_place;
+    char *place = first_place(path, &in_place);
+    if (place == NULL) {
+        return refuse(error, error_size, "not enough memory");
+    }
+    bool good = cli_can_write(place, error, error_size);
+    free(place);
+    return good;
+}
+
 bool safetensors_write(const char *path, const safetensors_output *tensor, size_t n_tensor,
                        const char *const (*metadata)[2], size_t n_metadata, char *error, size_t error_size)
 {
@@ -468,19 +494,14 @@ bool safetensors_write(const char *path, const safetensors_output *tensor, size_
                           tensor[i].name);
         }
     }
-    size_t partial_size = strlen(path) + sizeof ".part";
-    char *partial = cli_alloc(partial_size, 1);
+    bool in_place;
+    char *partial = first_place(path, &in_place);
     char *header = build_header(tensor, n_tensor, metadata, n_metadata);
     if (partial == NULL || header == NULL) {
         free(partial);
         free(header);
         return refuse(error, error_size, "not enough memory");
     }
-    /* Renaming over a device or a symbolic link would replace it: those are written in place. */
-    struct stat status;
-    bool in_place = lstat(path, &status) == 0 && !S_ISREG(status.st_mode);
-    snprintf(partial, partial_size, "%s%s", path, in_place ? "" : ".part");
-
     uint64_t header_bytes = strlen(header);
     unsigned char prefix[8];
     for (int i = 0; i < 8; i++) {

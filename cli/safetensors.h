@@ -56,6 +56,9 @@ typedef struct safetensors_output {
     const void *data;
 } safetensors_output;
 
+/* Can safetensors_write() write a file of this name? Leaves nothing behind; false with a sentence. */
+bool safetensors_can_write(const char *path, char *error, size_t error_size);
+
 /* Writes a file; metadata is n_metadata pairs of key and value. Offsets are aligned to 64 bytes only by the header,
  * so put wide types first. The file appears under its name only when it is complete. */
 bool safetensors_write(const char *path, const safetensors_output *tensor, size_t n_tensor,

@@ -8,6 +8,7 @@
 #include "cli.h"
 
 #define MAX_SAMPLE 1000
+#define ENOUGH_SAMPLE 6 /* a warm-up, and five for a median that one interruption does not move */
 
 static int by_value(const void *a, const void *b)
 {
@@ -39,7 +40,7 @@ mla_status stopwatch_problem(const mla_problem *problem, const mla_plan_options 
     int n = 0;
     status = workspace != NULL ? MLA_STATUS_OK : MLA_STATUS_OUT_OF_MEMORY;
     double begin = cli_now();
-    while (status == MLA_STATUS_OK && n < MAX_SAMPLE && (n == 0 || cli_now() - begin < budget)) {
+    while (status == MLA_STATUS_OK && n < MAX_SAMPLE && (n == 0 || cli_now() - begin < (n < ENOUGH_SAMPLE ? 10 * budget : budget))) {
         double start = cli_now();
         status = mla_run(plan, problem, workspace, bytes, NULL);
         sample[n++] = cli_now() - start;

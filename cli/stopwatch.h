@@ -12,7 +12,8 @@ typedef struct stopwatch_result {
     int n_sample;
 } stopwatch_result;
 
-/* Runs at least once, then on until `budget` seconds or 1000 samples; the first run is warm-up when others follow. */
+/* Runs until `budget` seconds or 1000 samples. Slow runs get up to ten times the budget until there are five samples
+ * after the first one, which is warm-up when others follow; one run is always made. */
 mla_status stopwatch_problem(const mla_problem *problem, const mla_plan_options *options, double budget,
                              mla_plan_info *info, stopwatch_result *result);
 

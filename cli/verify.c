@@ -12,6 +12,7 @@
 
 #include "cli.h"
 #include "cli_number.h"
+#include "terminal.h"
 
 #define U 0x1p-24      /* unit roundoff of fp32 */
 #define DEVIATIONS 8.0 /* of the probabilistic rounding bound */
@@ -393,12 +394,21 @@ static float element(const mla_tensor *t, int64_t pair, int64_t column)
     return number_load(t->data, t->dtype, view_offset(t, pair, column));
 }
 
+/* What storing a value in this dtype alone costs; 0 where it overflows. */
+static double rounding_error(double value, mla_dtype dtype)
+{
+    uint32_t room = 0;
+    number_store(&room, dtype, 0, (float)value);
+    double error = (double)number_load(&room, dtype, 0) - value;
+    return isfinite(error) ? error : 0;
+}
+
 void verify_compare(const verify_truth *t, const mla_tensor *o, const mla_tensor *lse, bool recorded,
                     verify_report *report)
 {
-    double error2 = 0, truth2 = 0;
+    double error2 = 0, truth2 = 0, rounding2 = 0;
     int64_t worst_row = 0, worst_head = 0, worst_column = 0;
-    *report = (verify_report){.passed = true, .worst = -1};
+    *report = (verify_report){.passed = true, .worst = -1, .o_dtype = o->dtype};
     int64_t first = lse != NULL && present(lse) ? -1 : 0;
     for (int64_t pair = 0; pair < t->n_row * t->n_head; pair++) {
         int64_t row = pair / t->n_head, head = pair % t->n_head;
@@ -409,6 +419,7 @@ void verify_compare(const verify_truth *t, const mla_tensor *o, const mla_tensor
             double ratio = judge(got, truth, bound, largest_of(column < 0 ? MLA_DTYPE_F32 : o->dtype));
             if (column >= 0 && isfinite(got) && isfinite(truth)) {
                 error2 += (got - truth) * (got - truth);
+                rounding2 += rounding_error(truth, o->dtype) * rounding_error(truth, o->dtype);
                 truth2 += truth * truth;
             }
             report->n_value++;
@@ -427,6 +438,7 @@ void verify_compare(const verify_truth *t, const mla_tensor *o, const mla_tensor
     }
     report->passed = report->worst <= 1;
     report->normwise = truth2 > 0 ? sqrt(error2 / truth2) : sqrt(error2);
+    report->rounding = truth2 > 0 ? sqrt(rounding2 / truth2) : sqrt(rounding2);
     int64_t pair = worst_row * t->n_head + worst_head;
     char name[112];
     name_element(t, worst_row, worst_head, worst_column, name, sizeof name);
@@ -435,4 +447,18 @@ void verify_compare(const verify_truth *t, const mla_tensor *o, const mla_tensor
              (double)element(worst_column < 0 ? lse : o, pair, worst_column),
              (double)(worst_column < 0 ? t->lse[pair] : t->o[pair * t->d_v + worst_column]),
              bound.arithmetic + bound.output);
+}
+
+void verify_print(const char *label, const verify_report *report, const char *lead, const char *tail)
+{
+    print_verdict(label, true, "%sarithmetic uses %.1f %% of its bound%s", lead, 100 * report->worst, tail);
+    if (mla_dtype_size(report->o_dtype) != 2 || report->rounding == 0) {
+        print_fact("", "    norm-wise error %.1e", report->normwise);
+    } else if (report->rounding > 0.95 * report->normwise) {
+        print_fact("", "    norm-wise error %.1e, nearly all of it the rounding of a %s output", report->normwise,
+                   mla_dtype_name(report->o_dtype));
+    } else {
+        print_fact("", "    norm-wise error %.1e, where the rounding of a %s output alone gives %.1e", report->normwise,
+                   mla_dtype_name(report->o_dtype), report->rounding);
+    }
 }

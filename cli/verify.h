@@ -9,6 +9,7 @@
 #define MLA_CLI_VERIFY_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "mla/mla.h"
@@ -36,6 +37,8 @@ typedef struct verify_report {
     int64_t n_value;    /* compared, o and lse together */
     double worst;       /* largest (error - bound.output) / bound.arithmetic: 1 or less is right */
     double normwise;    /* ||o - truth|| / ||truth|| over all finite elements */
+    double rounding;    /* the same of the truth rounded to o's dtype: what nobody can be better than */
+    mla_dtype o_dtype;
     char sentence[256]; /* the worst element, in words */
 } verify_report;
 
@@ -61,5 +64,9 @@ verify_bound verify_bound_of(const verify_truth *truth, int64_t row, int64_t hea
  */
 void verify_compare(const verify_truth *truth, const mla_tensor *o, const mla_tensor *lse, bool recorded,
                     verify_report *report);
+
+/* A report that passed, in words on two lines: "<lead>arithmetic uses 0.1 % of its bound<tail>" and "norm-wise error
+ * 1.7e-03, nearly all of it the rounding of a bf16 output". */
+void verify_print(const char *label, const verify_report *report, const char *lead, const char *tail);
 
 #endif

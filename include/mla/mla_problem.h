@@ -4,8 +4,9 @@
  * Every front door (native, flash_mla, the Ascend ones) fills in this struct; nothing below it knows which door did.
  * For each query token t and head h, over all key rows j that the token may see in all segments:
  *
- *     s[j] = softmax_scale * <q[t][h], k[j]>  (+ mask[t][j]) o[t][h] = sum_j softmax(s)[j] * v[j]
- *     lse[t][h] = log(sum_j exp(s[j]))                       v[j] = first d_v columns of row j, or a tensor of its own
+ *     s[j]      = softmax_scale * <q[t][h], k[j]>  (+ mask[t][j])
+ *     o[t][h]   = sum_j softmax(s)[j] * v[j]       v[j]: first d_v columns of row j, or a row of a tensor of its own
+ *     lse[t][h] = log(sum_j exp(s[j]))
  *
  * Notation: n_seq sequences (requests), n_token query tokens, n_head query heads, n_kv_head key/value heads,
  * d_k = d_nope + d_rope columns of a key, d_v columns of a value. Query head h reads kv head h / (n_head / n_kv_head).

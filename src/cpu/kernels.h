@@ -126,7 +126,7 @@ typedef struct mla_stream_block {
     const float *scale;   /* [MLA_STREAM_ROWS] */
     const float *addend;  /* [key][MLA_STREAM_ROWS], added to scaled scores, base-2; -inf: the row does not see the key,
                             whatever the key holds; NULL: all rows see all keys and nothing is added */
-    mla_row_state *state; /* lanes [0, n_row) */
+    mla_row_state *state; /* lanes [0, n_row) hold rows; the other lanes of the first MLA_STREAM_ROWS are scratch */
 } mla_stream_block;
 
 typedef void (*mla_stream_kernel)(const mla_stream_block *block);

@@ -76,8 +76,9 @@ static mla_status check_scalars(const mla_problem *p)
     MLA_TRY(check_enum(-1, "p_rounding", (int)p->p_rounding, MLA_P_ROUND_HIF8));
     MLA_TRY(check_enum(-1, "arithmetic", (int)p->arithmetic, MLA_ARITHMETIC_INT16));
     if (p->p_rounding == MLA_P_ROUND_NONE ? p->p_tile != 0 : p->p_tile < 1) {
-        return mla_fail(MLA_STATUS_BAD_VALUE, "p_tile = %" PRId32 " must be %s p_rounding = %d", p->p_tile,
-                        p->p_rounding == MLA_P_ROUND_NONE ? "0 with" : "at least 1 with", (int)p->p_rounding);
+        return mla_fail(MLA_STATUS_BAD_VALUE, "p_tile = %" PRId32 " must be %s p_rounding = %d (%s)", p->p_tile,
+                        p->p_rounding == MLA_P_ROUND_NONE ? "0 with" : "at least 1 with", (int)p->p_rounding,
+                        mla_p_rounding_word(p->p_rounding));
     }
     return MLA_STATUS_OK;
 }

@@ -56,6 +56,31 @@ static mla_status check_beside_k(const mla_segment *segment, const mla_tensor *t
     return MLA_STATUS_OK;
 }
 
+/* Does the rank of k agree with the tensors that say how it is addressed? Asked before anything else, for a k without
+ * its head dim looks like one with too many heads. */
+static mla_status check_rank(const mla_segment *segment, int32_t g)
+{
+    mla_field k = mla_segment_field(&segment->k, "k", g);
+    mla_field page_table = mla_segment_field(&segment->page_table, "page_table", g);
+    int32_t ndim = segment->k.ndim;
+    bool packed = mla_tensor_present(&segment->k_begin);
+    bool physical = mla_tensor_present(&segment->list) && segment->list_address == MLA_LIST_PHYSICAL;
+    if (mla_tensor_present(&segment->page_table) && !packed && !physical && ndim != 4) {
+        return mla_fail(MLA_STATUS_BAD_SHAPE, "%s.ndim = %" PRId32 " must be 4 because %s is given: " PAGED_LAYOUT,
+                        mla_field_label(&k).text, ndim, mla_field_label(&page_table).text);
+    }
+    if (ndim != 3 && ndim != 4) {
+        return mla_fail(MLA_STATUS_BAD_SHAPE,
+                        "%s.ndim = %" PRId32 " must be 4 (" PAGED_LAYOUT ") or 3 (" PACKED_LAYOUT ")",
+                        mla_field_label(&k).text, ndim);
+    }
+    if (ndim == 4) {
+        return check_absent(&segment->k_begin, "k_begin", g, "a k of 4 dims is not packed");
+    }
+    MLA_TRY(check_absent(&segment->page_table, "page_table", g, "a k of 3 dims has no pages"));
+    return physical ? MLA_STATUS_OK : check_given(&segment->k_begin, "k_begin", g, "a k of 3 dims is packed");
+}
+
 static mla_status check_rows(mla_checker *c, int32_t g)
 {
     const mla_problem *p = c->p;
@@ -63,11 +88,7 @@ static mla_status check_rows(mla_checker *c, int32_t g)
     mla_segment_shape *s = &c->shape.segment[g];
     mla_field k = mla_segment_field(&segment->k, "k", g);
     int32_t ndim = segment->k.ndim;
-    if (ndim != 3 && ndim != 4) {
-        return mla_fail(MLA_STATUS_BAD_SHAPE,
-                        "%s.ndim = %" PRId32 " must be 4 (" PAGED_LAYOUT ") or 3 (" PACKED_LAYOUT ")",
-                        mla_field_label(&k).text, ndim);
-    }
+    MLA_TRY(check_rank(segment, g));
     if (g == 0) {
         c->n_kv_head = mla_dim_extent(k, ndim - 2);
         int64_t n_kv_head = c->n_kv_head.value;
@@ -118,10 +139,6 @@ static mla_status check_addressing(mla_checker *c, int32_t g)
         s->addressing = MLA_ADDRESS_PACKED;
         s->n_page = 1;
         s->page_size = segment->k.dim[0];
-        MLA_TRY(check_absent(&segment->page_table, "page_table", g, "a k of 3 dims has no pages"));
-        if (!physical) {
-            MLA_TRY(check_given(&segment->k_begin, "k_begin", g, "a k of 3 dims is packed"));
-        }
         if (mla_tensor_present(&segment->k_begin)) {
             mla_extent n = mla_any_extent();
             MLA_TRY(mla_field_check_dims(&k_begin, "[n_seq + 1]", 1, &n));
@@ -135,7 +152,6 @@ static mla_status check_addressing(mla_checker *c, int32_t g)
         s->addressing = paged ? MLA_ADDRESS_PAGED : MLA_ADDRESS_BATCHED;
         s->n_page = segment->k.dim[0];
         s->page_size = segment->k.dim[1];
-        MLA_TRY(check_absent(&segment->k_begin, "k_begin", g, "a k of 4 dims is not packed"));
         if (table) {
             MLA_TRY(mla_field_check_dims(&page_table, "[n_seq][max_page]", 2,
                                          (mla_extent[]){c->n_seq, mla_any_extent()}));

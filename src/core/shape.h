@@ -49,6 +49,13 @@ static inline int64_t mla_index_at(const mla_tensor *t, int64_t i)
     return ((const int32_t *)t->data)[i * t->stride[0]];
 }
 
+/* The word for a p_rounding that passed the check, for sentences. */
+static inline const char *mla_p_rounding_word(mla_p_rounding p_rounding)
+{
+    static const char *const word[] = {"none", "16bit", "int8", "hif8"};
+    return word[p_rounding];
+}
+
 /* Is the optional tensor given? */
 static inline bool mla_tensor_present(const mla_tensor *t)
 {

@@ -1,5 +1,6 @@
 """The native call, `attention`, and the small types that describe its problem."""
 
+import operator
 from typing import Any, NamedTuple, Optional, Tuple, Union
 
 from . import _core
@@ -49,14 +50,46 @@ def _choose(name, value, table):
         raise ValueError(f"{name} = {value!r} must be one of {choices}") from None
 
 
+def _integer(name, value, least):
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None:
+        raise TypeError(f"{name} must be an integer, not {value!r}")
+    if number < least:
+        raise ValueError(f"{name} = {number} must be at least {least}")
+    return number
+
+
 def _visible(causal, visible):
     if visible is None:
         return _CAUSAL if causal else _ALL
     if causal:
         raise ValueError("causal=True and visible= exclude each other")
     if isinstance(visible, Visible):
+        _check_visible(visible)
         return visible
     return _choose("visible", visible, {"all": _ALL, "causal": _CAUSAL})
+
+
+def _check_visible(visible):
+    if visible.rule == _VISIBLE_WINDOW:
+        _integer("visible.left", visible.left, -1)
+        _integer("visible.right", visible.right, -1)
+    elif visible.rule == _VISIBLE_COMPRESSED:
+        _integer("visible.ratio", visible.ratio, 1)
+    elif visible not in (_ALL, _CAUSAL):
+        raise ValueError(f"visible = {visible} must be made by window() or compressed()")
+
+
+def _check_rank(k):
+    """A cache without a head dim is what engines with a single kv head keep: worth more than the library's sentence."""
+    if len(getattr(k, "shape", ())) == 3:
+        raise ValueError(
+            "k.ndim = 3 must be 4 because page_table is given: [n_page][page_size][n_kv_head][d]; "
+            "a cache without the head dim is k[:, :, None]"
+        )
 
 
 class Segment:
@@ -86,6 +119,14 @@ class Segment:
         descale=None,
     ):
         rule, left, right, ratio, residual = _visible(causal, visible)
+        if key_list is not None and list_address == "physical":
+            if rule != _VISIBLE_ALL:
+                raise ValueError(
+                    "visible must be 'all' with list_address = 'physical': the list names rows of the whole cache, "
+                    "not positions of a sequence"
+                )
+        elif page_table is not None and k_begin is None:
+            _check_rank(k)
         self.fields = (
             k,
             k_rope,
@@ -187,7 +228,7 @@ def attention(
         sink           f32 [n_head]: an extra logit with value 0; -inf: none. lse_with_sink=True counts it in lse
         qk_descale, pv_descale   f32 [n_head]
     Results
-        out        shape of q with d_v last; given: written there; else new, of the library of q
+        out        shape of q with d_v last; given: written there; else new, a torch tensor if q is one, else NumPy
         lse        f32, [n_seq, n_q, n_head] or [n_token, n_head]; as out
         max        given: the largest scaled score of each row is written there; f32, shape of lse
         out_dtype  "f32", "f16" or "bf16" for a new out; default: that of q
@@ -199,9 +240,11 @@ def attention(
         n_thread   0: OpenMP decides. The bits of a result never depend on it
 
     Raises ValueError (shapes, strides, values, numbers inside index arrays), TypeError (no array, wrong dtype),
-    NotImplementedError (legal, but not in this build), MemoryError; the message names the argument. Outputs are then
-    untouched.
+    NotImplementedError (legal, but not in this build), MemoryError; the message names the argument (`second.k` is the k
+    of `second`). Outputs are then untouched.
     """
+    if second is not None and not isinstance(second, Segment):
+        raise TypeError(f"second must be a Segment, not {type(second).__name__}")
     first = Segment(
         k,
         v=v,
@@ -220,26 +263,24 @@ def attention(
     )
     if dtype not in (None, "bf16"):
         raise ValueError(f"dtype = {dtype!r} must be None or 'bf16'")
-    q_shape = _shape("q", q)
+    u16_is_bf16 = dtype is not None
+    q_shape = _shape("q", q, u16_is_bf16)
     if d_v is None:
         if v is None:
             raise ValueError("d_v must be given when v is not: how many of the first columns of k are the value?")
-        d_v = _shape("v", v)[-1]
-    elif isinstance(d_v, bool):
-        raise TypeError(f"d_v must be an integer, not {d_v}")
-    elif d_v < 1:
-        raise ValueError(f"d_v = {d_v} must be at least 1")
+        d_v = _shape("v", v, u16_is_bf16)[-1]
+    d_v = _integer("d_v", d_v, 1)
     if softmax_scale is None:
-        d_k = q_shape[-1] + (_shape("q_rope", q_rope)[-1] if q_rope is not None else 0)
+        d_k = q_shape[-1] + (_shape("q_rope", q_rope, u16_is_bf16)[-1] if q_rope is not None else 0)
         softmax_scale = d_k**-0.5 if d_k > 0 else 1.0
     elif softmax_scale is True or softmax_scale is False:
         raise TypeError(f"softmax_scale must be a number, not {softmax_scale}")
     if out is None:
-        out = empty_like_library(q, (*q_shape[:-1], d_v), out_dtype)
+        out = empty_like_library(q, (*q_shape[:-1], d_v), out_dtype, u16_is_bf16)
     elif out_dtype is not None:
         raise ValueError("out_dtype is for a new out; the one given has its own dtype")
     if lse is None:
-        lse = empty_like_library(q, q_shape[:-1], "f32")
+        lse = empty_like_library(q, q_shape[:-1], "f32", u16_is_bf16)
     _core.attention(
         q,
         q_rope,
@@ -263,16 +304,15 @@ def attention(
         _choose("arithmetic", arithmetic, _ARITHMETIC),
         _choose("backend", backend, _BACKEND),
         n_thread,
-        dtype == "bf16",
+        u16_is_bf16,
     )
     return out, lse
 
 
-def _shape(name, array):
-    try:
-        shape = array.shape
-    except AttributeError:
-        raise TypeError(f"{name} must be an array, not {type(array).__name__}") from None
+def _shape(name, array, u16_is_bf16):
+    shape = getattr(array, "shape", None)
+    if shape is None:
+        shape, _ = _core.describe(array, name, u16_is_bf16)
     if not shape:
         raise ValueError(f"{name} has no dimensions")
     return shape

@@ -2,11 +2,13 @@
 
 import sys
 
+from . import _core
+
 _TORCH_NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
 
-def empty_like_library(q, shape, dtype):
-    """An uninitialised array on the CPU. dtype: "f32", "f16", "bf16", or None for that of q."""
+def empty_like_library(q, shape, dtype, u16_is_bf16):
+    """An uninitialised array on the CPU: torch's if q is, else NumPy's. dtype: "f32", "f16", "bf16"; None: as q."""
     if dtype is not None and dtype not in _TORCH_NAMES:
         raise ValueError(f"out_dtype = {dtype!r} must be one of 'f32', 'f16', 'bf16'")
     torch = sys.modules.get("torch")
@@ -14,20 +16,29 @@ def empty_like_library(q, shape, dtype):
         return q.new_empty(shape, dtype=None if dtype is None else getattr(torch, _TORCH_NAMES[dtype]))
     import numpy
 
-    return numpy.empty(shape, q.dtype if dtype is None else _numpy_dtype(numpy, q, dtype))
+    return numpy.empty(shape, _numpy_dtype(numpy, q, dtype, u16_is_bf16))
 
 
-def _numpy_dtype(numpy, q, dtype):
+def _numpy_dtype(numpy, q, dtype, u16_is_bf16):
+    own = q.dtype if isinstance(q, numpy.ndarray) else None
+    if dtype is None:
+        if own is not None:
+            return own
+        _, dtype = _core.describe(q, "q", u16_is_bf16)  # another library's: it need not have a dtype that NumPy knows
     if dtype == "f32":
         return numpy.float32
     if dtype == "f16":
         return numpy.float16
-    if str(q.dtype) in ("bfloat16", "uint16"):
-        return q.dtype  # bfloat16 stays what the caller calls it: ml_dtypes.bfloat16, or its bits
+    if dtype != "bf16":
+        raise TypeError(f"q.dtype = {dtype} must be f32, f16 or bf16")
+    if str(own) in ("bfloat16", "uint16"):
+        return own  # bfloat16 stays what the caller calls it: ml_dtypes.bfloat16, or its bits
+    if own is None and u16_is_bf16:
+        return numpy.uint16
     try:
         from ml_dtypes import bfloat16
     except ImportError:
         raise ValueError(
-            "out_dtype = 'bf16' needs the package ml_dtypes (or give out= as a uint16 array and dtype='bf16')"
+            "an out of bf16 needs the package ml_dtypes (or give out= as a uint16 array and dtype='bf16')"
         ) from None
     return bfloat16

@@ -343,6 +343,7 @@ int py_borrow_optional(py_borrow *borrow, PyObject *array, const char *name, mla
 {
     if (array == Py_None) {
         memset(tensor, 0, sizeof *tensor);
+        tensor->name = name;
         return 0;
     }
     return borrow_array(borrow, array, name, false, tensor);
@@ -360,4 +361,36 @@ void py_borrow_end(py_borrow *borrow)
         Py_DECREF(borrow->held[--borrow->n_held]);
     }
     PyErr_Restore(type, value, traceback);
+}
+
+const char py_describe_doc[] =
+    "describe(array, name, u16_is_bf16) -> (shape, dtype): what DLPack says of an array, for those that say no more.";
+
+PyObject *py_describe(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    (void)self;
+    if (py_count("describe", n, 3) != 0) {
+        return NULL;
+    }
+    const char *name = PyUnicode_AsUTF8AndSize(args[1], NULL);
+    if (name == NULL) {
+        return NULL;
+    }
+    py_borrow borrow;
+    borrow.n_held = 0;
+    borrow.u16_is_bf16 = args[2] == Py_True;
+    mla_tensor tensor;
+    PyObject *result = NULL;
+    if (py_borrow_input(&borrow, args[0], name, &tensor) == 0) {
+        PyObject *shape = PyTuple_New(tensor.ndim);
+        for (int32_t i = 0; shape != NULL && i < tensor.ndim; i++) {
+            PyObject *extent = PyLong_FromLongLong(tensor.dim[i]);
+            if (extent == NULL || PyTuple_SetItem(shape, i, extent) != 0) { /* it takes the reference */
+                Py_CLEAR(shape);
+            }
+        }
+        result = shape != NULL ? Py_BuildValue("(Ns)", shape, mla_dtype_name(tensor.dtype)) : NULL;
+    }
+    py_borrow_end(&borrow);
+    return result;
 }

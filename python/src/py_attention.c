@@ -1,7 +1,7 @@
 /*
  * py_attention.c - the native call: fields of an mla_problem, one by one.
  *
- * Defaults, names and enumerations live in mla/__init__.py; here every argument is present and in a fixed place.
+ * Defaults, names and enumerations live in mla/_attention.py; here every argument is present and in a fixed place.
  */
 #include "py_core.h"
 
@@ -12,6 +12,12 @@ typedef struct slot {
     const char *name; /* the Python argument's */
     size_t offset;    /* of the mla_tensor */
 } slot;
+
+/* The argument's name in each segment: an argument of attention() itself, or one of its `second`. */
+typedef struct segment_slot {
+    const char *name[MLA_MAX_SEGMENT];
+    size_t offset;
+} segment_slot;
 
 static const slot query_slots[] = {
     {"q", offsetof(mla_problem, q)},
@@ -30,18 +36,18 @@ static const slot output_slots[] = {
     {"max", offsetof(mla_problem, max)},
 };
 
-static const slot segment_slots[] = {
-    {"k", offsetof(mla_segment, k)},
-    {"k_rope", offsetof(mla_segment, k_rope)},
-    {"v", offsetof(mla_segment, v)},
-    {"k_begin", offsetof(mla_segment, k_begin)},
-    {"page_table", offsetof(mla_segment, page_table)},
-    {"lengths", offsetof(mla_segment, length)},
-    {"key_list", offsetof(mla_segment, list)},
-    {"key_list_lengths", offsetof(mla_segment, list_length)},
-    {"mask", offsetof(mla_segment, mask)},
-    {"descale", offsetof(mla_segment, descale)},
-    {"residual", offsetof(mla_segment, visible.residual)},
+static const segment_slot segment_slots[] = {
+    {{"k", "second.k"}, offsetof(mla_segment, k)},
+    {{"k_rope", "second.k_rope"}, offsetof(mla_segment, k_rope)},
+    {{"v", "second.v"}, offsetof(mla_segment, v)},
+    {{"k_begin", "second.k_begin"}, offsetof(mla_segment, k_begin)},
+    {{"page_table", "second.page_table"}, offsetof(mla_segment, page_table)},
+    {{"lengths", "second.lengths"}, offsetof(mla_segment, length)},
+    {{"key_list", "second.key_list"}, offsetof(mla_segment, list)},
+    {{"key_list_lengths", "second.key_list_lengths"}, offsetof(mla_segment, list_length)},
+    {{"mask", "second.mask"}, offsetof(mla_segment, mask)},
+    {{"descale", "second.descale"}, offsetof(mla_segment, descale)},
+    {{"visible.residual", "second.visible.residual"}, offsetof(mla_segment, visible.residual)},
 };
 
 #define N_SLOT(slots) ((Py_ssize_t)(sizeof(slots) / sizeof((slots)[0])))
@@ -81,11 +87,11 @@ enum {
 
 const char py_attention_doc[] = "Every field of an mla_problem in a fixed order; the public form is mla.attention().";
 
-static int read_segment(py_borrow *borrow, PyObject *from, mla_segment *segment)
+static int read_segment(py_borrow *borrow, PyObject *from, int32_t g, mla_segment *segment)
 {
     int64_t number[N_SEGMENT_NUMBER];
-    static const char *const number_names[N_SEGMENT_NUMBER] = {"list_address", "list_rule", "visible",
-                                                               "left",         "right",     "ratio"};
+    static const char *const number_names[N_SEGMENT_NUMBER] = {"list_address", "list_rule",     "visible.rule",
+                                                               "visible.left", "visible.right", "visible.ratio"};
     if (!PyTuple_Check(from) || PyTuple_Size(from) != N_SLOT(segment_slots) + N_SEGMENT_NUMBER) {
         PyErr_SetString(PyExc_TypeError, "a segment must be a tuple of all its fields");
         return -1;
@@ -93,8 +99,9 @@ static int read_segment(py_borrow *borrow, PyObject *from, mla_segment *segment)
     for (Py_ssize_t i = 0; i < N_SLOT(segment_slots); i++) {
         PyObject *array = PyTuple_GetItem(from, i);
         mla_tensor *tensor = (mla_tensor *)(void *)((char *)segment + segment_slots[i].offset);
-        int failed = i == 0 ? py_borrow_input(borrow, array, segment_slots[i].name, tensor)
-                            : py_borrow_optional(borrow, array, segment_slots[i].name, tensor);
+        const char *name = segment_slots[i].name[g];
+        int failed =
+            i == 0 ? py_borrow_input(borrow, array, name, tensor) : py_borrow_optional(borrow, array, name, tensor);
         if (failed != 0) {
             return -1;
         }
@@ -133,6 +140,16 @@ static int read_arrays(py_borrow *borrow, PyObject *const *args, mla_problem *pr
     return 0;
 }
 
+/* All of them count something. */
+static int check_int32(const char *name, int64_t value)
+{
+    if (value < 0 || value > INT32_MAX) {
+        PyErr_Format(PyExc_ValueError, "%s = %lld must be between 0 and %d", name, (long long)value, INT32_MAX);
+        return -1;
+    }
+    return 0;
+}
+
 static int read_numbers(PyObject *const *args, mla_problem *problem, mla_plan_options *options)
 {
     int64_t lse_base, lse_empty, p_rounding, p_tile, arithmetic, backend, n_thread;
@@ -146,13 +163,8 @@ static int read_numbers(PyObject *const *args, mla_problem *problem, mla_plan_op
         py_integer(args[ARG_N_THREAD], "n_thread", &n_thread) != 0) {
         return -1;
     }
-    if (p_tile < INT32_MIN || p_tile > INT32_MAX || n_thread < 0 || n_thread > INT32_MAX) {
-        PyErr_Format(PyExc_ValueError, "%s is out of range",
-                     n_thread < 0 || n_thread > INT32_MAX ? "n_thread" : "p_tile");
-        return -1;
-    }
-    problem->softmax_scale = (float)PyFloat_AsDouble(args[ARG_SOFTMAX_SCALE]);
-    if (PyErr_Occurred()) {
+    if (check_int32("p_tile", p_tile) != 0 || check_int32("n_thread", n_thread) != 0 ||
+        py_float(args[ARG_SOFTMAX_SCALE], "softmax_scale", &problem->softmax_scale) != 0) {
         return -1;
     }
     problem->lse_base = (mla_lse_base)lse_base;
@@ -176,7 +188,7 @@ static int read_segments(py_borrow *borrow, PyObject *from, mla_problem *problem
     }
     problem->n_segment = (int32_t)n;
     for (Py_ssize_t i = 0; i < n; i++) {
-        if (read_segment(borrow, PyTuple_GetItem(from, i), &problem->segment[i]) != 0) {
+        if (read_segment(borrow, PyTuple_GetItem(from, i), (int32_t)i, &problem->segment[i]) != 0) {
             return -1;
         }
     }

@@ -38,13 +38,17 @@ int py_borrow_input(py_borrow *borrow, PyObject *array, const char *name, mla_te
 int py_borrow_output(py_borrow *borrow, PyObject *array, const char *name, mla_tensor *tensor);
 void py_borrow_end(py_borrow *borrow);
 
-/* As py_borrow_input(), but None leaves *tensor absent. */
+/* As py_borrow_input(), but None leaves *tensor absent, with nothing but the name under which it would be missed. */
 int py_borrow_optional(py_borrow *borrow, PyObject *array, const char *name, mla_tensor *tensor);
 
 /* ---- values and errors: py_module.c ------------------------------------------------------------------------------ */
 
 /* Integer argument; a bool or a float is refused with TypeError. Returns 0 or -1. */
 int py_integer(PyObject *object, const char *name, int64_t *value);
+
+/* Real number within float32, or an infinity or NaN for the library to refuse. Returns 0, or -1 with TypeError or
+ * ValueError set. */
+int py_float(PyObject *object, const char *name, float *value);
 
 /* None for MLA_STATUS_OK; else NULL with the exception that fits the status and the library's sentence. */
 PyObject *py_result(mla_status status);
@@ -54,8 +58,10 @@ int py_count(const char *function, Py_ssize_t n_given, Py_ssize_t n_wanted);
 
 /* ---- functions of the module ------------------------------------------------------------------------------------- */
 
-extern const char py_attention_doc[], py_flash_mla_doc[], py_get_metadata_doc[], py_num_parts_doc[], py_varlen_doc[];
+extern const char py_attention_doc[], py_flash_mla_doc[], py_get_metadata_doc[], py_num_parts_doc[], py_varlen_doc[],
+    py_describe_doc[];
 PyObject *py_attention(PyObject *self, PyObject *const *args, Py_ssize_t n);
+PyObject *py_describe(PyObject *self, PyObject *const *args, Py_ssize_t n);
 PyObject *py_flash_mla(PyObject *self, PyObject *const *args, Py_ssize_t n);
 PyObject *py_get_metadata(PyObject *self, PyObject *const *args, Py_ssize_t n);
 PyObject *py_num_parts(PyObject *self, PyObject *const *args, Py_ssize_t n);

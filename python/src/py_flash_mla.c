@@ -108,7 +108,9 @@ PyObject *py_flash_mla(PyObject *self, PyObject *const *args, Py_ssize_t n)
         py_borrow_output(&borrow, args[11], "lse", &call.lse) != 0) {
         goto end;
     }
-    call.softmax_scale = (float)PyFloat_AsDouble(args[7]);
+    if (py_float(args[7], "softmax_scale", &call.softmax_scale) != 0) {
+        goto end;
+    }
     call.causal = PyObject_IsTrue(args[8]) == 1;
     if (PyErr_Occurred() || (call.sink.ndim != 0 && check_decode(&call) != 0)) {
         goto end;
@@ -197,7 +199,9 @@ PyObject *py_varlen(PyObject *self, PyObject *const *args, Py_ssize_t n)
         py_borrow_output(&borrow, args[8], "lse", &problem.lse) != 0) {
         goto end;
     }
-    problem.softmax_scale = (float)PyFloat_AsDouble(args[5]);
+    if (py_float(args[5], "softmax_scale", &problem.softmax_scale) != 0) {
+        goto end;
+    }
     problem.segment[0].visible.rule = PyObject_IsTrue(args[6]) == 1 ? MLA_VISIBLE_CAUSAL : MLA_VISIBLE_ALL;
     if (PyErr_Occurred()) {
         goto end;

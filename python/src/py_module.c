@@ -3,6 +3,8 @@
  */
 #include "py_core.h"
 
+#include <math.h>
+
 int py_integer(PyObject *object, const char *name, int64_t *value)
 {
     PyObject *index = PyBool_Check(object) ? NULL : PyNumber_Index(object);
@@ -16,6 +18,26 @@ int py_integer(PyObject *object, const char *name, int64_t *value)
     if (*value == -1 && PyErr_Occurred()) {
         PyErr_Clear();
         PyErr_Format(PyExc_ValueError, "%s = %S does not fit in 64 bits", name, object);
+        return -1;
+    }
+    return 0;
+}
+
+int py_float(PyObject *object, const char *name, float *value)
+{
+    double exact = PyFloat_AsDouble(object);
+    if (exact == -1 && PyErr_Occurred()) {
+        if (PyErr_ExceptionMatches(PyExc_OverflowError)) { /* an integer with hundreds of digits */
+            PyErr_Format(PyExc_ValueError, "%s does not fit in float32", name);
+            return -1;
+        }
+        PyErr_Clear();
+        PyErr_Format(PyExc_TypeError, "%s must be a number, not %R", name, object);
+        return -1;
+    }
+    *value = (float)exact;
+    if (isinf(*value) && !isinf(exact)) {
+        PyErr_Format(PyExc_ValueError, "%s = %S does not fit in float32", name, object);
         return -1;
     }
     return 0;
@@ -122,6 +144,7 @@ static PyObject *kernels(PyObject *self, PyObject *unused)
 
 static PyMethodDef methods[] = {
     {"attention", FAST(py_attention), METH_FASTCALL, py_attention_doc},
+    {"describe", FAST(py_describe), METH_FASTCALL, py_describe_doc},
     {"with_kvcache", FAST(py_flash_mla), METH_FASTCALL, py_flash_mla_doc},
     {"get_metadata", FAST(py_get_metadata), METH_FASTCALL, py_get_metadata_doc},
     {"num_parts", FAST(py_num_parts), METH_FASTCALL, py_num_parts_doc},

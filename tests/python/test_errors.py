@@ -230,7 +230,7 @@ def native_call():
 
 NATIVE = {
     "no d_v": ({"d_v": None}, ValueError, "d_v"),
-    "d_v is a bool": ({"d_v": True}, TypeError, "d_v"),
+    "d_v is a bool": ({"d_v": True}, TypeError, "^d_v must be an integer, not True$"),
     "d_v is negative": ({"d_v": -3}, ValueError, "d_v"),
     "d_v beyond d_k": ({"d_v": 65}, ValueError, "d_v"),
     "q is a list": ({"q": [[[0.0]]]}, TypeError, "q must be an array"),
@@ -255,14 +255,126 @@ NATIVE = {
     "lse in float16": ({"lse": np.zeros((2, 1, 4), np.float16)}, TypeError, "lse"),
     "causal and visible": ({"causal": True, "visible": "all"}, ValueError, "exclude each other"),
     "an unknown visible": ({"visible": "diagonal"}, ValueError, "visible = 'diagonal' must be one of 'all', 'causal'"),
-    "a window of -2": ({"visible": mla.window(-2, 0)}, ValueError, "left"),
+    "a window of -2": ({"visible": mla.window(-2, 0)}, ValueError, "^visible.left = -2 must be at least -1$"),
     "an unknown lse_base": ({"lse_base": 2}, ValueError, "lse_base = 2 must be one of 'e', '2'"),
     "an unknown lse_empty": ({"lse_empty": "nan"}, ValueError, "lse_empty"),
     "an unknown backend": ({"backend": "cuda"}, ValueError, "backend = 'cuda'"),
-    "a negative n_thread": ({"n_thread": -1}, ValueError, "n_thread"),
-    "scale is a bool": ({"softmax_scale": False}, TypeError, "softmax_scale"),
-    "scale is a string": ({"softmax_scale": "1"}, TypeError, "number|str"),
-    "scale is NaN": ({"softmax_scale": NAN}, ValueError, "softmax_scale"),
+    "a negative n_thread": ({"n_thread": -1}, ValueError, "^n_thread = -1 must be between 0 and 2147483647$"),
+    "an n_thread of 33 bits": ({"n_thread": 2**32}, ValueError, "^n_thread = 4294967296 must be between 0 and"),
+    "an n_thread of 70 bits": ({"n_thread": 2**70}, ValueError, "^n_thread = 1180591620717411303424 does not fit"),
+    "a float n_thread": ({"n_thread": 1.5}, TypeError, "^n_thread must be an integer, not 1.5$"),
+    "a negative p_tile": ({"p_tile": -3, "p_rounding": "int8"}, ValueError, "^p_tile = -3 must be between 0 and"),
+    "p_tile without p_rounding": ({"p_tile": 64}, ValueError, r"^p_tile = 64 must be 0 with p_rounding = 0 \(none\)$"),
+    "p_rounding without p_tile": ({"p_rounding": "int8"}, ValueError, r"^p_tile = 0 .* p_rounding = 2 \(int8\)$"),
+    "p_rounding, where it is not implemented": (
+        {"p_rounding": "int8", "p_tile": 64},
+        NotImplementedError,
+        r"^p_rounding = 2 \(int8\) is not available .* only 0 \(none\)$",
+    ),
+    "p_rounding, which the oracle has not": (
+        {"p_rounding": "hif8", "p_tile": 64, "backend": "ref"},
+        NotImplementedError,
+        r"^p_rounding = 3 \(hif8\) is not implemented",
+    ),
+    "arithmetic, where it is not implemented": (
+        {"arithmetic": "int16"},
+        NotImplementedError,
+        r"^arithmetic = 1 \(int16\) is not available .* only 0 \(f32\)$",
+    ),
+    "scale is a bool": ({"softmax_scale": False}, TypeError, "^softmax_scale must be a number, not False$"),
+    "scale is a string": ({"softmax_scale": "1"}, TypeError, "^softmax_scale must be a number, not '1'$"),
+    "scale is NaN": ({"softmax_scale": NAN}, ValueError, "^softmax_scale = nan must be finite$"),
+    "scale beyond float32": ({"softmax_scale": 1e39}, ValueError, r"^softmax_scale = 1e\+39 does not fit in float32$"),
+    "scale of 400 digits": ({"softmax_scale": 10**400}, ValueError, "^softmax_scale does not fit in float32$"),
+    "d_v is a float": ({"d_v": 32.0}, TypeError, "^d_v must be an integer, not 32.0$"),
+    "d_v is a string": ({"d_v": "32"}, TypeError, "^d_v must be an integer, not '32'$"),
+    "no lengths": ({"lengths": None}, ValueError, "^lengths is missing: a page table does not tell"),
+    "no k_rope": ({"q_rope": np.zeros((2, 1, 4, 8), np.float32)}, ValueError, "^k_rope is missing: q_rope is given"),
+    "k_rope alone": ({"k_rope": np.zeros((8, 16, 1, 8), np.float32)}, ValueError, "^k_rope must be absent"),
+    "no k_begin": (
+        {"k": np.zeros((99, 1, 64), np.float32), "page_table": None},
+        ValueError,
+        "^k_begin is missing: a k of 3 dims is packed$",
+    ),
+    "key_list_lengths alone": (
+        {"key_list_lengths": np.array([3, 4], np.int32)},
+        ValueError,
+        "^key_list_lengths must be absent: there is no list$",
+    ),
+    "a cache without the head dim": (
+        {"k": np.zeros((8, 16, 64), np.float32)},
+        ValueError,
+        r"^k.ndim = 3 must be 4 .*\[n_page\]\[page_size\]\[n_kv_head\]\[d\]; .* is k\[:, :, None\]$",
+    ),
+    "a cache of 2 dims": ({"k": np.zeros((8, 64), np.float32)}, ValueError, "^k.ndim = 2 must be 4 because page_table"),
+    "a window to -2": ({"visible": mla.window(0, -2)}, ValueError, "^visible.right = -2 must be at least -1$"),
+    "a window of 1.5": ({"visible": mla.window(1.5, 0)}, TypeError, "^visible.left must be an integer, not 1.5$"),
+    "a ratio of 0": ({"visible": mla.compressed(0)}, ValueError, "^visible.ratio = 0 must be at least 1$"),
+    "a residual in int64": (
+        {"visible": mla.compressed(4, np.array([1, 2]))},
+        TypeError,
+        "^visible.residual.dtype = i64 must be i32$",
+    ),
+    "a rule of one's own": ({"visible": mla.Visible(9)}, ValueError, r"^visible = Visible\(rule=9.* must be made by"),
+    "rows of the cache and causal": (
+        {"key_list": np.zeros((2, 1, 3), np.int32), "list_address": "physical", "causal": True},
+        ValueError,
+        "^visible must be 'all' with list_address = 'physical'",
+    ),
+    "second is an array": ({"second": np.zeros((8, 16, 1, 64))}, TypeError, "^second must be a Segment, not ndarray$"),
+    "second is a dict": ({"second": {}}, TypeError, "^second must be a Segment, not dict$"),
+}
+
+# The same of `second`: changes of the arguments of a good Segment, 3 keys of each sequence.
+SECOND = {
+    "k is None": ({"k": None}, TypeError, "^second.k must be an array.*NoneType"),
+    "k of another width": (
+        {"k": np.zeros((2, 3, 1, 63), np.float32)},
+        ValueError,
+        r"^second.k.dim\[3\] = 63 differs from q.dim\[3\] = 64",
+    ),
+    "k of other heads": (
+        {"k": np.zeros((2, 3, 2, 64), np.float32)},
+        ValueError,
+        r"^second.k.dim\[2\] = 2 differs from k.dim\[2\] = 1",
+    ),
+    "k in float64": ({"k": np.zeros((2, 3, 1, 64))}, TypeError, "^second.k has dtype float64"),
+    "a table alone": (
+        {"k": np.zeros((8, 16, 1, 64), np.float32), "page_table": np.zeros((2, 1), np.int32)},
+        ValueError,
+        "^second.lengths is missing",
+    ),
+    "a page beyond the cache": (
+        {"page_table": np.array([[0], [2]], np.int32), "lengths": np.array([1, 3], np.int32)},
+        ValueError,
+        r"^second.page_table\[1\]\[0\] = 2 is not one of the 2 pages of second.k$",
+    ),
+    "a length beyond the keys": ({"lengths": np.array([9, 0], np.int32)}, ValueError, r"^second.lengths\[0\] = 9 "),
+    "lengths in int64": ({"lengths": np.array([1, 2])}, TypeError, "^second.lengths.dtype = i64"),
+    "v of other keys": (
+        {"v": np.zeros((2, 4, 1, 32), np.float32)},
+        ValueError,
+        r"^second.v.dim\[1\] = 4 differs from second.k.dim\[1\] = 3",
+    ),
+    "k_rope alone": ({"k_rope": np.zeros((2, 3, 1, 8), np.float32)}, ValueError, "^second.k_rope must be absent"),
+    "k_begin of a batch": ({"k_begin": np.zeros(3, np.int32)}, ValueError, "^second.k_begin must be absent"),
+    "a list of another batch": (
+        {"key_list": np.zeros((3, 1, 2), np.int32)},
+        ValueError,
+        r"^second.key_list.dim\[0\] = 3 differs from q",
+    ),
+    "a list's lengths alone": (
+        {"key_list_lengths": np.zeros(2, np.int32)},
+        ValueError,
+        "^second.key_list_lengths must be absent",
+    ),
+    "a mask too narrow": ({"mask": np.zeros((2, 1, 2), np.float32)}, ValueError, r"^second.mask.dim\[2\] = 2 "),
+    "a descale in float16": ({"descale": np.ones(1, np.float16)}, TypeError, "^second.descale.dtype = f16"),
+    "a residual of another batch": (
+        {"visible": mla.compressed(4, np.zeros(3, np.int32))},
+        ValueError,
+        r"^second.visible.residual.dim\[0\] = 3 differs",
+    ),
 }
 
 
@@ -272,6 +384,16 @@ def test_native_refuses(case):
     mla.attention(**native_call())
     with pytest.raises(exception, match=words) as caught:
         mla.attention(**{**native_call(), **change})
+    assert caught.type is exception
+
+
+@pytest.mark.parametrize("case", SECOND)
+def test_native_refuses_of_a_second_segment(case):
+    change, exception, words = SECOND[case]
+    arguments = {"k": np.zeros((2, 3, 1, 64), np.float32)}
+    mla.attention(**native_call(), second=mla.Segment(**arguments))
+    with pytest.raises(exception, match=words) as caught:
+        mla.attention(**native_call(), second=mla.Segment(**{**arguments, **change}))
     assert caught.type is exception
 
 

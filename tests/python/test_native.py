@@ -112,6 +112,52 @@ class OldLender(Lender):
         return self.array.__dlpack__()
 
 
+class BareLender:
+    """DLPack to the letter: no shape, no dtype."""
+
+    def __init__(self, array):
+        self.lend, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
+
+    def __dlpack__(self, **how):
+        return self.lend(**how)
+
+
+class StrangeLender(Lender):
+    """One whose dtype is an object of its own library."""
+
+    def __init__(self, array):
+        super().__init__(array)
+        self.dtype = object()
+
+
+@pytest.mark.parametrize("lender", [BareLender, StrangeLender])
+@pytest.mark.parametrize("name", ["f32", "f16", "bf16", "uint16"])
+def test_outputs_of_arrays_that_numpy_does_not_know(lender, name):
+    """Shape and dtype of the results come through DLPack; v and q_rope need no shape attribute either."""
+    torch_dtype = {"f32": torch.float32, "f16": torch.float16}.get(name, torch.bfloat16)
+    tensors = [torch.randn(shape).to(torch_dtype) for shape in [(2, 3, 4, 16), (2, 3, 4, 8), (2, 5, 1, 16)]]
+    tensors += [torch.randn(shape).to(torch_dtype) for shape in [(2, 5, 1, 8), (2, 5, 1, 12)]]
+    expected, expected_lse = mla.attention(tensors[0], tensors[2], q_rope=tensors[1], k_rope=tensors[3], v=tensors[4])
+    extra = {"dtype": "bf16"} if name == "uint16" else {}
+    if extra:
+        tensors = [tensor.view(torch.uint16).numpy() for tensor in tensors]
+    q, q_rope, k, k_rope, v = map(lender, tensors)
+    out, lse = mla.attention(q, k, q_rope=q_rope, k_rope=k_rope, v=v, **extra)
+    assert isinstance(out, np.ndarray) and isinstance(lse, np.ndarray) and lse.dtype == np.float32
+    assert out.dtype == {"f32": "float32", "f16": "float16", "bf16": ml_dtypes.bfloat16, "uint16": "uint16"}[name]
+    kind = np.float32 if name == "f32" else np.uint16
+    bits = expected if name == "f32" else expected.view(torch.uint16)
+    assert np.array_equal(out.view(kind), bits.numpy()) and np.array_equal(lse, expected_lse.numpy())
+
+
+@pytest.mark.parametrize("lender", [BareLender, StrangeLender])
+def test_a_bare_q_of_a_wrong_dtype_is_refused(lender):
+    k = np.zeros((2, 5, 1, 16), np.float32)
+    for dtype, words in ((np.int32, "q.dtype = i32 must be"), (np.float64, "q has dtype float64")):
+        with pytest.raises(TypeError, match=words):
+            mla.attention(lender(np.zeros((2, 3, 4, 16), dtype)), k, d_v=8)
+
+
 def test_numpy_and_torch_mix():
     call, (out, lse) = paged_problem()
     got, _ = mla.attention(

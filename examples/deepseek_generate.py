@@ -219,6 +219,7 @@ class LatentAttention(torch.nn.Module):
             out, lse = mla.attention(
                 q, pool, page_table=call.table, lengths=call.lengths, d_v=d_v, softmax_scale=scale, causal=True
             )
+            lse = lse.transpose(1, 2)  # [b][head][s_q], as flash_mla has it
         else:
             out, lse = flash_mla.flash_mla_with_kvcache(
                 q, pool, call.table, call.lengths, d_v, call.metadata, call.num_splits, softmax_scale=scale, causal=True

@@ -16,6 +16,7 @@ from safetensors import safe_open
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import apply_rotary_pos_emb
 
 import flash_mla
+import mla
 import reference
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -226,13 +227,33 @@ def replay(capture):
     metadata = capture.metadata
     arguments = capture.q, capture.k_cache, capture.block_table, capture.cache_seqlens, int(metadata["head_dim_v"])
     scale = float(metadata["softmax_scale"])
-    answer = flash_mla.flash_mla_with_kvcache(*arguments, None, None, softmax_scale=scale, causal=True)
+    if capture.q.dtype == torch.float32:  # flash_mla takes 16-bit types only
+        out, lse = mla.attention(
+            capture.q,
+            capture.k_cache,
+            page_table=capture.block_table,
+            lengths=capture.cache_seqlens,
+            d_v=int(metadata["head_dim_v"]),
+            softmax_scale=scale,
+            causal=True,
+        )
+        answer = out, lse.mT
+    else:
+        answer = flash_mla.flash_mla_with_kvcache(*arguments, None, None, softmax_scale=scale, causal=True)
     return answer, reference.decode(*arguments, scale=scale, causal=True)
 
 
 def check_capture(capture):
     assert capture.metadata["op"] == "flash_mla_with_kvcache" and capture.metadata["causal"] == "true"
     assert capture.metadata["source"]
+    # The table of docs/capture-format.md.
+    (b, s_q, h_q, d), (_, page, h_kv, d_cache) = capture.q.shape, capture.k_cache.shape
+    assert capture.q.dtype == capture.k_cache.dtype == capture.out.dtype
+    assert capture.block_table.dtype == capture.cache_seqlens.dtype == torch.int32
+    assert capture.lse.dtype == torch.float32
+    assert (page, h_kv, d_cache) == (64, 1, d) and len(capture.block_table) == b and capture.cache_seqlens.shape == (b,)
+    assert capture.out.shape == (b, s_q, h_q, int(capture.metadata["head_dim_v"]))
+    assert capture.lse.shape == (b, h_q, s_q)
     answer, expected = replay(capture)
     reference.assert_decode_close((capture.out, capture.lse), expected, capture.q.dtype)
     reference.assert_decode_close(answer, expected, capture.q.dtype)
@@ -255,14 +276,18 @@ def test_committed_capture():
     assert (capture.block_table >= len(capture.k_cache)).any()
 
 
-def test_command(tmp_path):
+@pytest.mark.parametrize("dtype_name", example.DTYPES)
+def test_command(tmp_path, dtype_name):
     """As a user calls it, with a capture of its own."""
     path = tmp_path / "capture.safetensors"
-    command = [sys.executable, EXAMPLE, "--prompts", "70,20", "--steps", "8", "--capture", path, "--capture-layer", "0"]
+    command = [sys.executable, EXAMPLE, "--prompts", "70,20", "--steps", "8", "--cache-dtype", dtype_name]
+    command += ["--capture", path, "--capture-layer", "0"]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASSED" in done.stdout.splitlines()[-1]
-    check_capture(read_capture(path))
+    capture = read_capture(path)
+    assert capture.q.dtype == example.DTYPES[dtype_name]
+    check_capture(capture)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ demo: ## install what is missing, build, run the main job and show it
 
 test: ## everything CI runs
 	scripts/bootstrap.sh test
-	$(MAKE) python build/tools/bin/clang-format CMAKE_FLAGS="$(CMAKE_FLAGS) -DMLA_BUILD_TESTS=ON"
+	$(MAKE) python CMAKE_FLAGS="$(CMAKE_FLAGS) -DMLA_BUILD_TESTS=ON"
+	$(MAKE) build/venv/ready-for-tests build/tools/bin/clang-format
 	tests/run_all build --python build/venv/bin/python --python-path build/python
 
 bench: ## production shapes; BENCH_FLAGS="--json ..." for more
@@ -32,7 +33,7 @@ bench: ## production shapes; BENCH_FLAGS="--json ..." for more
 
 python: ## wheel in build/wheel/, importable tree in build/python/
 	scripts/bootstrap.sh python
-	$(MAKE) all build/venv/ready
+	$(MAKE) all build/venv/ready-to-build
 	build/venv/bin/python python/make_tree.py --library build/libmla.so --wheel build/wheel --tree build/python
 
 asan: ## C tests and kernel checks under the address and undefined behaviour sanitizers
@@ -50,8 +51,13 @@ install: all ## install under PREFIX; DESTDIR is honoured
 clean: ## remove everything that was built
 	rm -rf build
 
-build/venv/ready: python/requirements-dev.txt
+build/venv/ready-to-build: python/requirements-build.txt
 	python3 -m venv build/venv
+	build/venv/bin/pip install --quiet --requirement $<
+	touch $@
+
+# torch and transformers are large, so only tests and the Python example make one wait for them.
+build/venv/ready-for-tests: python/requirements-test.txt build/venv/ready-to-build
 	build/venv/bin/pip install --quiet --requirement $<
 	touch $@
 

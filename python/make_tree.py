@@ -3,7 +3,7 @@
 
     python python/make_tree.py --library build/libmla.so --wheel build/wheel --tree build/python
 
-Run it with a Python that has setuptools and wheel (python/requirements-dev.txt). The tree is the unpacked wheel, so
+Run it with a Python that has setuptools and wheel (python/requirements-build.txt). The tree is the unpacked wheel, so
 that what is tested is what is shipped. Nothing is written into the source folder.
 """
 

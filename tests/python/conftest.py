@@ -1,6 +1,6 @@
 """Run with the built packages on PYTHONPATH: `make test`, or
 
-    make python && PYTHONPATH=build/python build/venv/bin/python -m pytest tests/python
+    make python build/venv/ready-for-tests && PYTHONPATH=build/python build/venv/bin/python -m pytest tests/python
 
 MLA_TEST_FULL=1 adds the whole dense matrix (an hour) to the reduced one.
 """

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import inspect
+import os
 import pathlib
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import mla
 from mla import _core
 
 HOME = pathlib.Path(mla.__file__).parent
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 def dynamic(path):
@@ -38,6 +40,21 @@ def test_the_native_module_needs_no_other_package():
     environment = {"PYTHONPATH": str(HOME.parent)}
     printed = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
     assert printed.stdout.strip() == mla.version()
+
+
+def what_make_would_do(target):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    command = ["make", "--directory", ROOT, "--dry-run", "--always-make", target]
+    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+
+
+def test_the_wheel_is_built_without_the_packages_of_the_tests():
+    needed = (ROOT / "python" / "requirements-build.txt").read_text()
+    packages = {line.split("#")[0].split(">=")[0].strip() for line in needed.splitlines()}
+    assert packages - {""} == {"setuptools", "wheel"}
+    building, testing = what_make_would_do("python"), what_make_would_do("test")
+    assert "requirements-build.txt" in building and "requirements-test.txt" not in building
+    assert "requirements-build.txt" in testing and "requirements-test.txt" in testing
 
 
 def test_typed_and_documented():

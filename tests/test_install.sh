@@ -30,6 +30,7 @@ build_static()
 }
 needs_library() { readelf -d "$1" | grep -q 'NEEDED.*libmla\.so\.'; }
 needs_no_library() { [ -x "$1" ] && ! needs_library "$1"; }
+build_example() { "$cc" "$root/examples/$1.c" $(pkg-config --cflags --libs mla) -lm -o "$scratch/$1"; }
 build_cmake()
 {
     "$cmake" -S "$tests_dir/install" -B "$scratch/cmake" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" \
@@ -45,6 +46,10 @@ check "that program runs" "$scratch/shared"
 check "the same program builds with pkg-config --static" build_static
 check "the static program needs no shared library" needs_no_library "$scratch/static"
 check "the static program runs" "$scratch/static"
+for example in native flash_mla; do
+    check "examples/$example.c builds as its head says" build_example "$example"
+    check "examples/$example.c gets the answer it expects" "$scratch/$example"
+done
 check "a CMake project finds mla::mla and mla::mla_static" build_cmake
 check "the CMake project's program with the shared library runs" "$scratch/cmake/consumer"
 check "the CMake project's program with the static library runs" "$scratch/cmake/consumer_static"

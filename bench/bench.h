@@ -47,8 +47,8 @@ typedef struct bench_spread {
 typedef struct bench_rival_result {
     bool measured;
     int64_t block;
-    bench_spread seconds, ratio; /* ratio: rival's time / ours */
-    double difference;           /* normwise, of fp32 outputs */
+    bench_spread seconds, ratio;     /* ratio: rival's time / ours */
+    double difference;               /* normwise, of fp32 outputs */
     double sample[BENCH_MAX_SAMPLE]; /* seconds */
 } bench_rival_result;
 

@@ -28,7 +28,7 @@
 typedef struct contender {
     rival *rival; /* NULL: ours */
     int64_t repeat;
-    double seconds[BENCH_MAX_SAMPLE];                /* per call */
+    double seconds[BENCH_MAX_SAMPLE];                      /* per call */
     double peak[BENCH_MAX_SAMPLE], read[BENCH_MAX_SAMPLE]; /* around the sample */
 } contender;
 

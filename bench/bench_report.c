@@ -200,6 +200,12 @@ static cJSON *build_result(const bench_result *r, const bench_settings *settings
     return item;
 }
 
+#if defined(__clang__)
+static const char compiler[] = __VERSION__; /* says its name itself */
+#else
+static const char compiler[] = "gcc " __VERSION__;
+#endif
+
 static const char *libc_version(void)
 {
 #if defined(__GLIBC__)
@@ -217,7 +223,7 @@ static cJSON *build_root(const char *command, const bench_settings *settings)
     cJSON *root = cJSON_CreateObject();
     cJSON_AddStringToObject(root, "tool", "mla bench");
     cJSON_AddStringToObject(root, "version", mla_version());
-    cJSON_AddStringToObject(root, "compiler", __VERSION__);
+    cJSON_AddStringToObject(root, "compiler", compiler);
     cJSON_AddStringToObject(root, "libc", libc_version());
     cJSON_AddStringToObject(root, "date", settings->date);
     cJSON_AddStringToObject(root, "command", command);

@@ -205,8 +205,8 @@ bool capture_write(const capture *c, const char *path, const char *by, const voi
     }
     metadata[used][0] = RECORDED_BY;
     metadata[used++][1] = by;
-    bool good = safetensors_write(path, output, sizeof output / sizeof output[0], (const char *const(*)[2])metadata, used,
-                                  error, error_size);
+    bool good = safetensors_write(path, output, sizeof output / sizeof output[0], (const char *const(*)[2])metadata,
+                                  used, error, error_size);
     free(metadata);
     return good;
 }

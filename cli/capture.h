@@ -20,7 +20,7 @@ typedef struct capture {
     bool causal;
     const char *source;      /* NULL: not said */
     const char *recorded_by; /* who computed the recorded results; NULL: not said */
-    size_t n_ignored;   /* tensors in the file that are no part of a capture */
+    size_t n_ignored;        /* tensors in the file that are no part of a capture */
 } capture;
 
 /* Reads a capture; false with a sentence in error. Release with capture_close() in either case. */

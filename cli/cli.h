@@ -44,7 +44,7 @@ int cli_fail_status(const char *doing, mla_status status);
 /* Allocates zeroed memory, aligned to 64 bytes; NULL when count * size overflows or memory is short. free() it. */
 void *cli_alloc(size_t count, size_t size);
 
-/* Can a file of this name be written? Asked before long work; nothing is left behind or changed. Otherwise false, with a
+/* Can a file of this name be written? Asked before long work; leaves nothing behind and changes nothing. false with a
  * sentence. */
 bool cli_can_write(const char *path, char *error, size_t error_size);
 

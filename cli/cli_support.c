@@ -259,8 +259,8 @@ void cli_note_load(void)
     long n_cpu = sysconf(_SC_NPROCESSORS_ONLN); /* the load counts the whole machine's work */
     if (load > 0.5 * (double)n_cpu) {
         print_fact("note",
-                   "other work is running here (load %.1f on %ld CPU%s): figures are lower and vary, for threads wait for "
-                   "any that lost its CPU",
+                   "other work is running here (load %.1f on %ld CPU%s): figures are lower and vary, for "
+                   "threads wait for any that lost its CPU",
                    load, n_cpu, n_cpu == 1 ? "" : "s");
     }
 }

@@ -163,12 +163,13 @@ static char *join_command(int argc, char **argv)
 {
     size_t length = sizeof "mla";
     for (int i = 0; i < argc; i++) {
-        length += strlen(argv[i]) + 1;
+        length += strlen(argv[i]) + 3;
     }
     char *text = cli_alloc(length, 1);
     size_t used = text != NULL ? (size_t)snprintf(text, length, "mla") : 0;
     for (int i = 0; text != NULL && i < argc; i++) {
-        used += (size_t)snprintf(text + used, length - used, " %s", argv[i]);
+        const char *quote = argv[i][strcspn(argv[i], " ~*")] != '\0' ? "'" : ""; /* as in the names of shapes */
+        used += (size_t)snprintf(text + used, length - used, " %s%s%s", quote, argv[i], quote);
     }
     return text;
 }
@@ -270,7 +271,7 @@ static int run(int argc, char **argv)
     code = code == CLI_OK && !cli_apply_isa(isa) ? CLI_USAGE : code;
     code = code == CLI_OK ? count_steps(threads, n_count, quick, filter, &so_far.n_step) : code;
     if (code == CLI_OK && json != NULL && !cli_can_write(json, error, sizeof error)) {
-        code = cli_fail("%s: %s", json, error);
+        code = cli_fail("--json = '%s': %s", json, error);
     }
     if (code == CLI_OK) {
         time_t now = time(NULL);
@@ -287,7 +288,7 @@ static int run(int argc, char **argv)
     }
     if (code == CLI_OK && json != NULL &&
         !bench_write_json(json, command, &settings, result, n_result, error, sizeof error)) {
-        code = cli_fail("%s: %s", json, error);
+        code = cli_fail("--json = '%s': %s", json, error);
     }
     for (int32_t i = 0; code == CLI_OK && i < n_result; i++) {
         code = result[i].correct ? CLI_OK : CLI_FAILED;

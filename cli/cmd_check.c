@@ -163,7 +163,8 @@ static int check(double seconds, int64_t n_case, uint64_t seed, const char *isa,
         }
         random_case_release(&c);
         double fraction = isfinite(seconds) ? (cli_now() - begin) / seconds : (double)done / (double)n_case;
-        progress(fraction, "%" PRId64 " problems, arithmetic uses at most %.1f %% of its bound", done + 1, 100 * t.worst);
+        progress(fraction, "%" PRId64 " problems, arithmetic uses at most %.1f %% of its bound", done + 1,
+                 100 * t.worst);
     }
     progress_clear();
     print_verdict("problems", true, "%s %s%s, seeds %" PRIu64 " to %" PRIu64 ", %s kernels",
@@ -171,8 +172,8 @@ static int check(double seconds, int64_t n_case, uint64_t seed, const char *isa,
                   t.n_passed > 0 ? "" : " (nothing was run)", seed - (uint64_t)done, done > 0 ? seed - 1 : seed,
                   cli_selected_isa());
     if (!self_test) {
-        print_fact("values", "%s: arithmetic uses at most %.1f %% of its bound (seed %" PRIu64 ")", text_count(t.n_value, text[1]),
-                   100 * t.worst, t.worst_seed);
+        print_fact("values", "%s: arithmetic uses at most %.1f %% of its bound (seed %" PRIu64 ")",
+                   text_count(t.n_value, text[1]), 100 * t.worst, t.worst_seed);
     }
     if (t.n_refused > 0) {
         print_fact("refused", "%" PRId64 " as unsupported, for instance: %s", t.n_refused, t.refusal);

@@ -53,8 +53,9 @@ static void report_speed(const capture *c, const mla_plan_info *info, const stop
     if (time->n_sample == 1) {
         print_fact("time", "%s, one run", text_seconds(time->median, text[0]));
     } else {
-        print_fact("time", "%s, median of %d runs (middle half %s to %s)", text_seconds(time->median, text[0]),
-                   time->n_sample, text_seconds(time->low, text[1]), text_seconds(time->high, text[2]));
+        print_fact("time", "%s, median of %d runs (middle half %s to %s, fastest %s)",
+                   text_seconds(time->median, text[0]), time->n_sample, text_seconds(time->low, text[1]),
+                   text_seconds(time->high, text[2]), text_seconds(time->least, text[3]));
     }
     double flops = 2 * capture_pairs(c) * (double)c->n_head * (double)(c->d_k + c->d_v);
     double keys = 0;
@@ -99,8 +100,7 @@ static bool check_recorded(const capture *c, const verify_truth *truth)
         snprintf(lead, sizeof lead, "%s%s values: ", by, text_count(report.n_value, count));
         verify_print("recorded", &report, lead, "");
     } else {
-        print_verdict("recorded", false, "%sthe recorded %s (%.3g times the bound)", by, report.sentence,
-                      report.worst);
+        print_verdict("recorded", false, "%sthe recorded %s (%.3g times the bound)", by, report.sentence, report.worst);
     }
     return report.passed;
 }
@@ -135,7 +135,7 @@ static int replay(const capture *c, const replay_options *options, void *o, floa
         snprintf(by, sizeof by, "libmla %s (%s%s%s)", mla_version(), info.backend, info.isa[0] != '\0' ? " " : "",
                  info.isa);
         if (!capture_write(c, options->out_path, by, o, lse, error, sizeof error)) {
-            return cli_fail("%s: %s", options->out_path, error);
+            return cli_fail("--out = '%s': %s", options->out_path, error);
         }
         print_fact("written", "%s", options->out_path);
     }
@@ -152,7 +152,7 @@ int replay_capture(const char *path, const replay_options *options)
     }
     if (options->out_path != NULL && !safetensors_can_write(options->out_path, error, sizeof error)) {
         capture_close(&c);
-        return cli_fail("%s: %s", options->out_path, error);
+        return cli_fail("--out = '%s': %s", options->out_path, error);
     }
     if (options->show_file) {
         print_fact("capture", "%s", path);

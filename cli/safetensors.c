@@ -476,9 +476,9 @@ static char *first_place(const char *path, bool *in_place)
 bool safetensors_can_write(const char *path, char *error, size_t error_size)
 {
     bool in_place;
-    char *place = first_place(path, &in_place);
+    char *place = path[0] != '\0' ? first_place(path, &in_place) : NULL;
     if (place == NULL) {
-        return refuse(error, error_size, "not enough memory");
+        return refuse(error, error_size, path[0] != '\0' ? "not enough memory" : "cannot write it: it has no name");
     }
     bool good = cli_can_write(place, error, error_size);
     free(place);

@@ -40,7 +40,11 @@ mla_status stopwatch_problem(const mla_problem *problem, const mla_plan_options 
     int n = 0;
     status = workspace != NULL ? MLA_STATUS_OK : MLA_STATUS_OUT_OF_MEMORY;
     double begin = cli_now();
-    while (status == MLA_STATUS_OK && n < MAX_SAMPLE && (n == 0 || cli_now() - begin < (n < ENOUGH_SAMPLE ? 10 * budget : budget))) {
+    while (status == MLA_STATUS_OK && n < MAX_SAMPLE) {
+        double allowed = n < ENOUGH_SAMPLE ? 10 * budget : budget;
+        if (n > 0 && cli_now() - begin >= allowed) {
+            break;
+        }
         double start = cli_now();
         status = mla_run(plan, problem, workspace, bytes, NULL);
         sample[n++] = cli_now() - start;
@@ -51,6 +55,7 @@ mla_status stopwatch_problem(const mla_problem *problem, const mla_plan_options 
         size_t skip = n > 1 ? 1 : 0;
         result->n_sample = n - (int)skip;
         result->median = stopwatch_quantile(sample + skip, (size_t)result->n_sample, 0.5);
+        result->least = stopwatch_quantile(sample + skip, (size_t)result->n_sample, 0);
         result->low = stopwatch_quantile(sample + skip, (size_t)result->n_sample, 0.25);
         result->high = stopwatch_quantile(sample + skip, (size_t)result->n_sample, 0.75);
     }

@@ -9,6 +9,7 @@
 
 typedef struct stopwatch_result {
     double median, low, high; /* seconds; low and high are the quartiles */
+    double least;             /* on a busy machine the nearest to what a quiet one takes */
     int n_sample;
 } stopwatch_result;
 

@@ -34,10 +34,10 @@ typedef struct verify_truth {
 
 typedef struct verify_report {
     bool passed;
-    int64_t n_value;    /* compared, o and lse together */
-    double worst;       /* largest (error - bound.output) / bound.arithmetic: 1 or less is right */
-    double normwise;    /* ||o - truth|| / ||truth|| over all finite elements */
-    double rounding;    /* the same of the truth rounded to o's dtype: what nobody can be better than */
+    int64_t n_value; /* compared, o and lse together */
+    double worst;    /* largest (error - bound.output) / bound.arithmetic: 1 or less is right */
+    double normwise; /* ||o - truth|| / ||truth|| over all finite elements */
+    double rounding; /* the same of the truth rounded to o's dtype: what nobody can be better than */
     mla_dtype o_dtype;
     char sentence[256]; /* the worst element, in words */
 } verify_report;

@@ -4,7 +4,12 @@
 #include <pthread.h>
 #include <string.h>
 
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
 #include "checkkernel.h"
+#include "core/parallel.h"
 #include "core/plan.h"
 
 static mla_plan_options options_of(int32_t n_thread)
@@ -61,7 +66,9 @@ static void check_info(void)
         ck_describe(&c, text, sizeof text);
         ck_context("%s", text);
         ck_make(&c, &p);
-        for (int32_t n_thread = 1; n_thread <= 7; n_thread += 3) {
+        static const int32_t threads[] = {1, 4, 7, 64};
+        for (int x = 0; x < 4; x++) {
+            int32_t n_thread = threads[x];
             mla_plan *plan = build(&p, n_thread), *again = build(&p, n_thread);
             mla_plan_info info = describe(plan), twin = describe(again);
             bool cpu = ck_subject_now->backend == MLA_BACKEND_CPU;
@@ -69,6 +76,7 @@ static void check_info(void)
             CK_REQUIRE(strcmp(info.isa, cpu ? ck_subject_now->isa : "") == 0);
             CK_REQUIRE(info.n_worker >= 1 && info.n_worker <= n_thread);
             CK_REQUIRE(info.n_item >= 0 && info.n_slot >= 0);
+            CK_REQUIRE(info.n_item == 0 || info.n_worker <= info.n_item); /* no scratch for idle workers */
             CK_REQUIRE(info.workspace_bytes == mla_plan_workspace_bytes(plan));
             CK_REQUIRE(info.fingerprint == twin.fingerprint && info.n_item == twin.n_item &&
                        info.n_slot == twin.n_slot);
@@ -103,7 +111,8 @@ static void check_info(void)
 typedef struct change {
     const char *name;
     void (*apply)(mla_problem *p);
-    bool stale; /* must be refused */
+    bool stale;                    /* must be refused */
+    void (*prepare)(ck_config *c); /* what the sample must have for it; NULL: nothing */
 } change;
 
 static void set_index_at(mla_tensor *t, int64_t i, int32_t value)
@@ -207,6 +216,137 @@ static void change_output_dtype(mla_problem *p)
     p->o = ck_tensor("o", MLA_DTYPE_BF16, 4, (int64_t[]){3, 2, 16, 64}, CK_DENSE);
 }
 
+/* ---- and of things that the sample has only when it is told so */
+
+static void with_window(ck_config *c)
+{
+    c->segment[0].visible = (mla_visible){.rule = MLA_VISIBLE_WINDOW, .left = 500, .right = 0};
+}
+
+static void with_compressed(ck_config *c)
+{
+    c->segment[0].visible = (mla_visible){.rule = MLA_VISIBLE_COMPRESSED, .ratio = 4};
+}
+
+static void with_residual(ck_config *c)
+{
+    with_compressed(c);
+    c->segment[0].has_residual = true;
+}
+
+static void with_list(ck_config *c)
+{
+    c->segment[0].list = CK_LOGICAL;
+    c->segment[0].n_entry = 1500;
+    c->segment[0].list_length = CK_PER_TOKEN;
+}
+
+static void with_q_length(ck_config *c)
+{
+    c->n_used = 1;
+    c->used[0] = 2;
+}
+
+static void with_packed_q(ck_config *c)
+{
+    c->n_q = 0;
+    c->n_slots = 3;
+    c->slots[0] = 2;
+    c->slots[1] = 3;
+    c->slots[2] = 1;
+}
+
+static void with_packed_k(ck_config *c)
+{
+    c->segment[0].addressing = MLA_ADDRESS_PACKED;
+    c->segment[0].no_length = true;
+}
+
+static void with_mask(ck_config *c)
+{
+    c->segment[0].mask = CK_MASK_RANDOM;
+}
+
+static void with_values(ck_config *c)
+{
+    c->segment[0].v_apart = true;
+}
+
+static void change_left(mla_problem *p)
+{
+    p->segment[0].visible.left = 600;
+}
+
+static void change_right(mla_problem *p)
+{
+    p->segment[0].visible.right = 1;
+}
+
+static void change_ratio(mla_problem *p)
+{
+    p->segment[0].visible.ratio = 8;
+}
+
+static void change_residual(mla_problem *p)
+{
+    int32_t *residual = p->segment[0].visible.residual.data;
+    set_index_at(&p->segment[0].visible.residual, 2, residual[2] == 0 ? 3 : 0);
+}
+
+static void add_residual(mla_problem *p)
+{
+    p->segment[0].visible.residual = ck_tensor("residual", MLA_DTYPE_I32, 1, (int64_t[]){3}, CK_DENSE);
+    memset(p->segment[0].visible.residual.data, 0, 3 * sizeof(int32_t));
+    set_index_at(&p->segment[0].visible.residual, 2, 3);
+}
+
+static void change_list_length(mla_problem *p)
+{
+    int32_t *length = p->segment[0].list_length.data;
+    set_index_at(&p->segment[0].list_length, 1, length[1] == 0 ? 1500 : length[1] - 1);
+}
+
+static void drop_list_length(mla_problem *p)
+{
+    p->segment[0].list_length = (mla_tensor){0};
+}
+
+static void change_list_rule(mla_problem *p)
+{
+    p->segment[0].list_rule = MLA_LIST_STOP;
+}
+
+static void change_entries(mla_problem *p)
+{
+    p->segment[0].list.dim[2] = 1400;
+    p->segment[0].list_length = (mla_tensor){0};
+}
+
+static void change_q_length(mla_problem *p)
+{
+    set_index_at(&p->q_length, 0, 1);
+}
+
+static void change_q_begin(mla_problem *p)
+{
+    set_index_at(&p->q_begin, 1, 1);
+}
+
+static void change_k_begin(mla_problem *p)
+{
+    set_index_at(&p->segment[0].k_begin, 1, 2999);
+}
+
+static void drop_mask(mla_problem *p)
+{
+    p->segment[0].mask = (mla_tensor){0};
+}
+
+static void drop_values(mla_problem *p)
+{
+    p->segment[0].v = (mla_tensor){0};
+}
+
 static void split_rope(mla_problem *p)
 {
     mla_segment *s = &p->segment[0];
@@ -223,29 +363,48 @@ static void split_rope(mla_problem *p)
 static void check_stale(void)
 {
     static const change changes[] = {
-        {"a length", change_length, true},
-        {"a length that becomes 0", change_length_to_zero, true},
-        {"the visible rule", change_rule, true},
-        {"a window", change_window, true},
-        {"the number of heads", change_heads, true},
-        {"the number of query tokens", change_tokens, true},
-        {"the number of sequences", change_sequences, true},
-        {"d_v", change_d_v, true},
-        {"d_k", change_d_k, true},
-        {"q_length", add_q_length, true},
-        {"a mask", add_mask, false},
-        {"values of their own", add_values, false},
-        {"a sink", add_sink, false},
-        {"no lse", drop_lse, false},
-        {"the scale", change_scale, false},
-        {"the dtype of o", change_output_dtype, false},
-        {"rope apart", split_rope, false},
+        {"a length", change_length, true, NULL},
+        {"a length that becomes 0", change_length_to_zero, true, NULL},
+        {"the visible rule", change_rule, true, NULL},
+        {"a window", change_window, true, NULL},
+        {"the number of heads", change_heads, true, NULL},
+        {"the number of query tokens", change_tokens, true, NULL},
+        {"the number of sequences", change_sequences, true, NULL},
+        {"d_v", change_d_v, true, NULL},
+        {"d_k", change_d_k, true, NULL},
+        {"q_length", add_q_length, true, NULL},
+        /* what a worker's scratch is laid out for */
+        {"a mask", add_mask, true, NULL},
+        {"no mask", drop_mask, true, with_mask},
+        {"values of their own", add_values, true, NULL},
+        {"no values of their own", drop_values, true, with_values},
+        /* what the visible range hangs on */
+        {"a window's left", change_left, true, with_window},
+        {"a window's right", change_right, true, with_window},
+        {"a ratio", change_ratio, true, with_compressed},
+        {"a residual", change_residual, true, with_residual},
+        {"residuals where there were none", add_residual, true, with_compressed},
+        {"a list length", change_list_length, true, with_list},
+        {"no list lengths", drop_list_length, true, with_list},
+        {"the list rule", change_list_rule, true, with_list},
+        {"the number of list entries", change_entries, true, with_list},
+        {"a q_length", change_q_length, true, with_q_length},
+        {"a q_begin", change_q_begin, true, with_packed_q},
+        {"a k_begin", change_k_begin, true, with_packed_k},
+        {"a sink", add_sink, false, NULL},
+        {"no lse", drop_lse, false, NULL},
+        {"the scale", change_scale, false, NULL},
+        {"the dtype of o", change_output_dtype, false, NULL},
+        {"rope apart", split_rope, false, NULL},
     };
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         for (int32_t n_thread = 1; n_thread <= 4; n_thread += 3) {
             size_t mark = ck_mark();
             ck_config c = sample();
             mla_problem p;
+            if (changes[i].prepare) {
+                changes[i].prepare(&c);
+            }
             ck_make(&c, &p);
             mla_plan *plan = build(&p, n_thread);
             size_t bytes = mla_plan_workspace_bytes(plan);
@@ -264,6 +423,61 @@ static void check_stale(void)
             mla_plan_free(plan);
             ck_release(mark);
         }
+    }
+}
+
+/* What a backend does not offer is refused also when it is asked for behind the plan's back. */
+static void check_unsupported(void)
+{
+    ck_config c = sample();
+    mla_problem p;
+    ck_make(&c, &p);
+    mla_plan *plan = build(&p, 2), *none = NULL;
+    size_t bytes = mla_plan_workspace_bytes(plan);
+    void *workspace = ck_buffer("workspace", bytes);
+    mla_plan_options options = options_of(2);
+    p.p_rounding = MLA_P_ROUND_16BIT;
+    p.p_tile = 64;
+    CK_REQUIRE(mla_problem_check(&p) == MLA_STATUS_OK);
+    CK_REQUIRE(mla_plan_build(&p, &options, &none) == MLA_STATUS_UNSUPPORTED && none == NULL);
+    CK_REQUIRE(mla_run(plan, &p, workspace, bytes, NULL) == MLA_STATUS_UNSUPPORTED);
+    require_outputs_untouched(&p);
+    mla_plan_free(plan);
+}
+
+/* Inside a parallel region of the caller's every thread is one worker already, and calls of all of them work. */
+static void check_parallel_region(void)
+{
+    enum { N = 4 };
+    ck_config c = sample();
+    mla_problem p, in_region[N];
+    mla_status status[N];
+    int32_t n_worker[N];
+    ck_make(&c, &p);
+    ck_execute(&p, NULL);
+    for (int i = 0; i < N; i++) {
+        in_region[i] = ck_with_new_outputs(&p, CK_DENSE);
+        status[i] = MLA_STATUS_INTERNAL;
+        n_worker[i] = -1;
+    }
+    mla_plan_options options = options_of(0);
+#ifdef _OPENMP
+    omp_set_num_threads(N);
+    CK_REQUIRE(mla_default_workers() == N);
+#pragma omp parallel for num_threads(N) schedule(static, 1)
+#endif
+    for (int i = 0; i < N; i++) {
+#ifdef _OPENMP
+        n_worker[i] = mla_default_workers();
+#else
+        n_worker[i] = mla_default_workers();
+#endif
+        status[i] = mla_attention(&in_region[i], &options);
+    }
+    for (int i = 0; i < N; i++) {
+        CK_REQUIRE(n_worker[i] == 1);
+        CK_REQUIRE(status[i] == MLA_STATUS_OK);
+        ck_same_bits(&p, &in_region[i], "alone and inside a parallel region");
     }
 }
 
@@ -402,6 +616,8 @@ static void check_isa(void)
 const ck_test ck_plan_tests[] = {
     {.name = "plan/info", .run = check_info, .library = true},
     {.name = "plan/stale", .run = check_stale, .library = true},
+    {.name = "plan/unsupported", .run = check_unsupported, .library = true},
+    {.name = "plan/parallel_region", .run = check_parallel_region, .once = true, .library = true},
     {.name = "plan/reuse", .run = check_reuse, .library = true},
     {.name = "plan/workspace", .run = check_workspace, .library = true},
     {.name = "plan/one_shot", .run = check_one_shot, .once = true, .library = true},

@@ -227,6 +227,62 @@ static void check_permuted(void)
     }
 }
 
+/* Token i of t, a tensor of one sequence: [1][1]... */
+static mla_tensor token_of(mla_tensor t, int64_t i)
+{
+    if (mla_tensor_present(&t)) {
+        t.data = (char *)t.data + i * t.stride[1] * (int64_t)mla_dtype_size(t.dtype);
+        t.dim[1] = 1;
+    }
+    return t;
+}
+
+/*
+ * Tokens that are verified together, and each of them decoded when it was the newest: same bits, as long as both go the
+ * same way through the library, which is chosen by rows per kv head: 2 to 8, or more than that.
+ */
+static void check_together(void)
+{
+    static const struct {
+        int64_t group, n_kv_head, n_q;
+    } shapes[] = {{2, 1, 2}, {2, 1, 4},  {3, 1, 2},  {4, 2, 2},  {2, 3, 3},
+                  {9, 1, 2}, {16, 1, 3}, {20, 2, 5}, {128, 1, 4}};
+    static const int64_t lengths[] = {5, 64, 131, 300, 1201};
+    static const int64_t lefts[] = {-2, 0, 1, 6, 31, 64, 201}; /* -2: causal */
+    static const mla_dtype dtypes[] = {MLA_DTYPE_BF16, MLA_DTYPE_F16, MLA_DTYPE_F32};
+    for (int i = 0; i < 9 * 5 * 7; i++) {
+        size_t mark = ck_mark();
+        int64_t n_q = shapes[i % 9].n_q, length = lengths[i / 9 % 5], left = lefts[i / 45];
+        ck_config c = ck_config_plain(1, n_q, shapes[i % 9].group * shapes[i % 9].n_kv_head, 64, 40, length);
+        c.n_kv_head = shapes[i % 9].n_kv_head;
+        c.segment[0].addressing = MLA_ADDRESS_BATCHED;
+        c.segment[0].dtype = dtypes[i % 5 % 3];
+        c.segment[0].visible.rule = left == -2 ? MLA_VISIBLE_CAUSAL : MLA_VISIBLE_WINDOW;
+        c.segment[0].visible.left = left;
+        c.segment[0].visible.right = 0;
+        mla_problem together;
+        ck_make(&c, &together);
+        ck_execute(&together, NULL);
+        for (int64_t t = 0; t < n_q; t++) {
+            mla_problem view = together, alone;
+            view.q = token_of(view.q, t);
+            view.o = token_of(view.o, t);
+            view.lse = token_of(view.lse, t);
+            view.max = token_of(view.max, t);
+            alone = ck_with_new_outputs(&view, CK_DENSE);
+            mla_tensor *len = &alone.segment[0].length;
+            *len = ck_tensor("length", MLA_DTYPE_I32, 1, (int64_t[]){1}, CK_DENSE);
+            *(int32_t *)len->data = (int32_t)(length - n_q + t + 1);
+            ck_execute(&alone, NULL);
+            ck_context("token %lld of %lld, %lld heads for %lld, %lld keys of %s, left %lld", (long long)t,
+                       (long long)n_q, (long long)c.n_head, (long long)c.n_kv_head, (long long)length,
+                       mla_dtype_name(c.segment[0].dtype), (long long)left);
+            ck_same_bits(&view, &alone, "verified together and decoded alone");
+        }
+        ck_release(mark);
+    }
+}
+
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 /* Runs another description of a problem that was run, and compares bits. */
@@ -379,6 +435,48 @@ static void check_nan_isolation(void)
             if (isnan(lse) == value_only) {
                 ck_fail("lse of the row that sees the NaN is %g", lse);
             }
+        }
+        ck_release(mark);
+    }
+}
+
+/* One column of one value is NaN: it is noticed in every column, those of a last, narrower panel too. */
+static void check_nan_column(void)
+{
+    static const int64_t widths[] = {65, 512, 576};
+    static const int64_t heads[] = {3, 20}; /* two tokens of them: few rows and many */
+    for (int i = 0; i < 6; i++) {
+        int64_t d_v = widths[i / 2];
+        size_t mark = ck_mark();
+        ck_config c = ck_config_plain(1, 2, heads[i % 2], 64, d_v, 70);
+        c.segment[0].addressing = MLA_ADDRESS_BATCHED;
+        c.segment[0].v_apart = true;
+        c.segment[0].visible.rule = MLA_VISIBLE_CAUSAL;
+        mla_problem clean;
+        ck_make(&c, &clean);
+        ck_execute(&clean, NULL);
+        const mla_tensor *v = &clean.segment[0].v;
+        for (int64_t column = d_v - 1; column >= 0; column -= d_v == 65 ? 1 : 73) {
+            size_t inner = ck_mark();
+            mla_problem dirty = ck_with_new_outputs(&clean, CK_DENSE);
+            int64_t at = ck_offset(v, 0, c.segment[0].length[0] - 1, 0, column);
+            double value = mla_ref_load(v->data, v->dtype, at);
+            ck_writable(v->data);
+            mla_ref_store(v->data, v->dtype, at, NAN);
+            ck_execute(&dirty, NULL);
+            mla_ref_store(v->data, v->dtype, at, value);
+            ck_context("%lld heads, column %lld of %lld of the newest value is NaN", (long long)c.n_head,
+                       (long long)column, (long long)d_v);
+            for (int64_t h = 0; h < c.n_head; h++) {
+                CK_REQUIRE(isnan(value_at(&dirty.o, 0, 1, h, column)));
+            }
+            mla_problem old = clean, older = dirty; /* the token that does not see it */
+            mla_tensor *const outputs[] = {&old.o, &old.lse, &old.max, &older.o, &older.lse, &older.max};
+            for (int x = 0; x < 6; x++) {
+                outputs[x]->dim[1] = 1;
+            }
+            ck_same_bits(&old, &older, "the token that does not see the NaN");
+            ck_release(inner);
         }
         ck_release(mark);
     }
@@ -603,11 +701,13 @@ static void check_random(void)
 const ck_test ck_relation_tests[] = {
     {.name = "relations/threads", .run = check_threads},
     {.name = "relations/alone", .run = check_alone},
+    {.name = "relations/together", .run = check_together},
     {.name = "relations/permuted", .run = check_permuted},
     {.name = "relations/pages", .run = check_pages},
     {.name = "relations/strides", .run = check_strides},
     {.name = "relations/poison", .run = check_poison},
     {.name = "relations/nan_isolation", .run = check_nan_isolation},
+    {.name = "relations/nan_column", .run = check_nan_column},
     {.name = "relations/nan_in_list", .run = check_nan_in_list},
     {.name = "relations/nan_max", .run = check_nan_max},
     {.name = "relations/mask_isolation", .run = check_mask_isolation},

@@ -30,6 +30,6 @@ mla_tensor case_i32(const char *name, int64_t n, const int32_t *value);
 /* n elements from `at` on. */
 void case_fill(const mla_tensor *t, int64_t at, int64_t n, double value);
 
-extern const ck_test ck_case_value_tests[], ck_case_large_tests[];
+extern const ck_test ck_case_value_tests[], ck_case_range_tests[], ck_case_large_tests[];
 
 #endif

@@ -4,6 +4,7 @@
  * Sizes are the smallest that reach every path: tails of every panel and block, several blocks, several splits.
  */
 #include <math.h>
+#include <string.h>
 
 #include "checkkernel.h"
 #include "ref/number.h"
@@ -477,6 +478,26 @@ static void check_random(void)
     }
 }
 
+/* One list length per sequence or per token of a packed q: which of the two is told by the extent alone, and with as many
+ * tokens as sequences it is per token. */
+static void check_list_lengths(void)
+{
+    static const int64_t slots[][3] = {{2, 0, 1}, {0, 3, 0}, {3, 1, 2}, {4, 4, 4}, {1, 0, 1}};
+    for (int i = 0; i < 5; i++) {
+        for (int per = CK_PER_SEQUENCE; per <= CK_PER_TOKEN; per++) {
+            for (int64_t n_head = 3; n_head <= 20; n_head += 17) {
+                ck_config c = ck_config_plain(3, 0, n_head, 64, 64, 700);
+                c.n_slots = 3;
+                memcpy(c.slots, slots[i], sizeof slots[i]);
+                c.segment[0].list = i % 2 ? CK_PHYSICAL : CK_LOGICAL;
+                c.segment[0].n_entry = 500;
+                c.segment[0].list_length = (ck_per)per;
+                ck_check_config(&c);
+            }
+        }
+    }
+}
+
 const ck_test ck_attention_tests[] = {
     {.name = "attention/dims", .run = check_dims},
     {.name = "attention/heads", .run = check_heads},
@@ -488,6 +509,7 @@ const ck_test ck_attention_tests[] = {
     {.name = "attention/window", .run = check_window},
     {.name = "attention/compressed", .run = check_compressed},
     {.name = "attention/lists", .run = check_lists},
+    {.name = "attention/list_lengths", .run = check_list_lengths},
     {.name = "attention/two_segments", .run = check_two_segments},
     {.name = "attention/masks", .run = check_masks},
     {.name = "attention/sinks", .run = check_sinks},

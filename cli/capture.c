@@ -154,7 +154,9 @@ void capture_close(capture *c)
 mla_tensor capture_lse_view(const capture *c, float *lse)
 {
     mla_tensor view = mla_tensor_make(lse, MLA_DTYPE_F32, 3, (int64_t[]){c->n_seq, c->n_q, c->n_head});
-    view.stride[0] = c->n_head * c->n_q;
+    if (__builtin_mul_overflow(c->n_head, c->n_q, &view.stride[0])) {
+        view.stride[0] = 0; /* only an empty tensor can be that large; its strides do not matter */
+    }
     view.stride[1] = 1;
     view.stride[2] = c->n_q;
     view.name = "lse";

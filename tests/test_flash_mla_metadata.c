@@ -303,8 +303,8 @@ static void test_refusals(void **state)
     valid_arguments(&a)->num_splits.data = a.rows + 3;
     refuse(&a, MLA_STATUS_BAD_VALUE, "overlaps tile_scheduler_metadata");
 
-    valid_arguments(&a)->rows_per_head = 0;
-    refuse(&a, MLA_STATUS_BAD_VALUE, "num_heads_per_head_k = 0 must be at least 1");
+    valid_arguments(&a)->rows_per_head = -1;
+    refuse(&a, MLA_STATUS_BAD_VALUE, "num_heads_per_head_k = -1 must not be negative");
     valid_arguments(&a)->heads = -8;
     refuse(&a, MLA_STATUS_BAD_VALUE, "num_heads_k = -8 must be at least 1");
 }

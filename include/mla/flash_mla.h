@@ -30,7 +30,7 @@ MLA_API int64_t flash_mla_num_parts(int64_t num_heads_per_head_k, int64_t num_he
 /*
  * The tile scheduler of the original: shares the requests' 64-key blocks over n_part parts.
  *   cache_seqlens            i32 [b], contiguous; keys per request, negative counts as 0
- *   num_heads_per_head_k, num_heads_k   as above, >= 1
+ *   num_heads_per_head_k, num_heads_k   as above; >= 0 and >= 1
  *   tile_scheduler_metadata  out, i32 [n_part][8], contiguous, n_part >= 1 of the caller's choice: begin request, begin
  *                            token, end request (inclusive), end token (exclusive), begin split, 0, 0, 0. Parts without
  *                            work come last and have begin request b; their end is that of the last request (-1 and 0

@@ -67,8 +67,8 @@ typedef struct mla_plan_options {
 typedef struct mla_plan mla_plan;
 
 /*
- * Checks the problem and decides who computes what. The plan depends on shapes and on the values of lengths and
- * q_begin, not on any data pointer; it copies what it needs. On success *plan must be released with mla_plan_free().
+ * Checks the problem and decides who computes what. The plan depends on shapes, on rules and on the values of
+ * lengths, begins and residuals, not on any data pointer; it copies what it needs. On success *plan must be released with mla_plan_free().
  * Errors: those of mla_problem_check(), UNSUPPORTED, OUT_OF_MEMORY; *plan is then NULL.
  */
 MLA_API mla_status mla_plan_build(const mla_problem *problem, const mla_plan_options *options, mla_plan **plan);

@@ -178,12 +178,14 @@ def flash_mla_with_kvcache(
         raise TypeError(f"{name} may be None only when indices is given")
     if k_cache.dtype != q.dtype and k_cache.dtype in _EIGHT_BIT:
         raise NotImplementedError(f"k_cache has dtype {k_cache.dtype}: an 8-bit cache is not implemented")
+    meta = None
     if isinstance(tile_scheduler_metadata, FlashMLASchedMeta):
         assert num_splits is None, "num_splits must be None when tile_scheduler_metadata is a FlashMLASchedMeta"
-        tile_scheduler_metadata, num_splits = _schedule(tile_scheduler_metadata, q, k_cache, cache_seqlens, causal)
+        meta = tile_scheduler_metadata
+        tile_scheduler_metadata, num_splits = _schedule(meta, q, k_cache, cache_seqlens, causal)
     elif (tile_scheduler_metadata is None) != (num_splits is None):
         raise TypeError("tile_scheduler_metadata and num_splits must both be tensors or both be None")
-    return _ops.decode(
+    result = _ops.decode(
         q,
         k_cache,
         block_table,
@@ -195,6 +197,9 @@ def flash_mla_with_kvcache(
         causal,
         attn_sink,
     )
+    if meta is not None:
+        meta.have_initialized = True  # a call that failed leaves it as it was
+    return result
 
 
 def _require_tensors(**arguments):
@@ -224,7 +229,6 @@ def _schedule(meta, q, k_cache, cache_seqlens, causal):
             cache_seqlens, max(s_q * h_q // max(h_k, 1), 1), max(h_k, 1)
         )
         meta.config = FlashMLASchedMeta.Config(*config)
-        meta.have_initialized = True
     elif meta.config != config:
         name, old, new = next(three for three in zip(meta.config._fields, meta.config, config) if three[1] != three[2])
         raise AssertionError(

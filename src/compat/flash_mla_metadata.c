@@ -6,23 +6,15 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/parallel.h"
 #include "core/tensor.h"
 #include "mla/flash_mla.h"
-
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 int64_t flash_mla_num_parts(int64_t num_heads_per_head_k, int64_t num_heads_k)
 {
     (void)num_heads_per_head_k; /* a GPU gives each kv head and each 64 rows a part of their own; a worker takes any */
     (void)num_heads_k;
-#ifdef _OPENMP
-    int n_worker = omp_get_max_threads();
-    return n_worker < 1 ? 1 : n_worker;
-#else
-    return 1;
-#endif
+    return mla_default_workers();
 }
 
 /* ---- arguments --------------------------------------------------------------------------------------------------- */
@@ -56,10 +48,12 @@ static mla_status check_arguments(const mla_tensor *cache_seqlens, int64_t num_h
     MLA_TRY(check_index_tensor(metadata, parts.path, "[n_part][8]", 2, (mla_extent[]){any, columns}));
     MLA_TRY(check_index_tensor(num_splits, splits.path, "[b + 1]", 1, &any));
     int64_t b = cache_seqlens->dim[0], n_part = metadata->dim[0];
-    if (num_heads_per_head_k < 1 || num_heads_k < 1) {
-        bool rows = num_heads_per_head_k < 1;
-        return mla_fail(MLA_STATUS_BAD_VALUE, "%s = %" PRId64 " must be at least 1",
-                        rows ? "num_heads_per_head_k" : "num_heads_k", rows ? num_heads_per_head_k : num_heads_k);
+    if (num_heads_per_head_k < 0) { /* 0: no query tokens */
+        return mla_fail(MLA_STATUS_BAD_VALUE, "num_heads_per_head_k = %" PRId64 " must not be negative",
+                        num_heads_per_head_k);
+    }
+    if (num_heads_k < 1) {
+        return mla_fail(MLA_STATUS_BAD_VALUE, "num_heads_k = %" PRId64 " must be at least 1", num_heads_k);
     }
     if (num_splits->dim[0] - 1 != b) {
         return mla_fail(MLA_STATUS_BAD_SHAPE, "%s.dim[0] = %" PRId64 " must be b + 1 = %" PRId64 " + 1",

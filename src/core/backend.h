@@ -1,5 +1,5 @@
 /*
- * backend.h - what a backend offers to the core. The list of backends is in backend.c.
+ * backend.h - what a backend offers to the core. The list of backends is in api.c.
  */
 #ifndef MLA_CORE_BACKEND_H
 #define MLA_CORE_BACKEND_H

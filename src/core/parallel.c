@@ -1,11 +1,32 @@
 /*
  * parallel.c - OpenMP, or the threads that the host application lends.
  */
+#define _POSIX_C_SOURCE 200809L
 #include "parallel.h"
+
+#include <pthread.h>
+#include <stdbool.h>
 
 #ifdef _OPENMP
 #include <omp.h>
+
+/* A child of fork() has one thread, and an OpenMP run time that believes in the others and would wait for them. */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static bool forked;
+
+static void note_fork(void)
+{
+    forked = true;
+}
+
+static void watch_fork(void)
+{
+    pthread_atfork(NULL, NULL, note_fork);
+}
 #endif
+
+/* The run time ends the process when it cannot start a thread, so it is not asked for absurdly many. */
+#define MLA_MAX_THREADS 1024
 
 int32_t mla_default_workers(void)
 {
@@ -32,8 +53,10 @@ void mla_parallel(const mla_plan *plan, int64_t n_task, mla_task task, void *dat
         return;
     }
 #ifdef _OPENMP
+    pthread_once(&once, watch_fork);
     int n_thread = plan->n_worker < n_task ? plan->n_worker : (int)n_task;
-#pragma omp parallel for num_threads(n_thread) schedule(static, 1)
+    n_thread = n_thread < MLA_MAX_THREADS ? n_thread : MLA_MAX_THREADS;
+#pragma omp parallel for num_threads(n_thread) schedule(static, 1) if (!forked)
 #endif
     for (int64_t i = 0; i < n_task; i++) {
         task(data, i);

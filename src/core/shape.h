@@ -101,7 +101,10 @@ static inline int64_t mla_key_length(const mla_problem *p, const mla_shape *shap
     }
     switch (shape->segment[g].addressing) {
     case MLA_ADDRESS_BATCHED: return shape->segment[g].page_size;
-    case MLA_ADDRESS_PACKED: return mla_index_at(&segment->k_begin, s + 1) - mla_index_at(&segment->k_begin, s);
+    case MLA_ADDRESS_PACKED:
+        return mla_tensor_present(&segment->k_begin)
+                   ? mla_index_at(&segment->k_begin, s + 1) - mla_index_at(&segment->k_begin, s)
+                   : 0;
     default: return 0;
     }
 }

@@ -45,14 +45,17 @@ static mla_status cpu_build(const mla_problem *problem, const mla_shape *shape, 
     plan->geometry =
         (mla_plan_geometry){.split_keys = split_keys(shape), .row_panel = MLA_ROW_PANEL, .max_rows = MLA_TASK_ROWS};
     MLA_TRY(mla_plan_fill(problem, shape, plan));
+    if (plan->n_item == 0) {
+        plan->n_worker = 1;
+        return MLA_STATUS_OK; /* sizes may be anything then */
+    }
     mla_layout layout = mla_layout_make(kernels, problem, shape);
     plan->worker_bytes = layout.worker_bytes;
     plan->slot_bytes = layout.slot_bytes;
     /* no more scratch than there are items to work on */
     int64_t n_worker = plan->n_item < plan->n_worker ? plan->n_item : plan->n_worker;
-    plan->n_worker = (int32_t)(n_worker < 1 ? 1 : n_worker);
-    plan->workspace_bytes =
-        plan->n_item == 0 ? 0 : (size_t)plan->n_worker * plan->worker_bytes + (size_t)plan->n_slot * plan->slot_bytes;
+    plan->n_worker = (int32_t)n_worker;
+    plan->workspace_bytes = (size_t)plan->n_worker * plan->worker_bytes + (size_t)plan->n_slot * plan->slot_bytes;
     return MLA_STATUS_OK;
 }
 
@@ -93,14 +96,15 @@ static void combine_items(void *data, int64_t worker)
 
 static mla_status cpu_run(const mla_plan *plan, const mla_problem *problem, const mla_shape *shape, void *workspace)
 {
+    if (plan->n_item == 0) {
+        return MLA_STATUS_OK;
+    }
     cpu_run_state state = {.run = {.plan = plan, .problem = problem, .shape = shape, .kernels = plan->kernels}};
     state.run.layout = mla_layout_make(plan->kernels, problem, shape);
     state.scratch = workspace;
     state.run.slots = state.scratch + (size_t)plan->n_worker * plan->worker_bytes;
     int64_t n_combine_worker = plan->n_combine < plan->n_worker ? plan->n_combine : plan->n_worker;
-    if (plan->n_item > 0) {
-        mla_parallel(plan, plan->n_worker, work_items, &state);
-    }
+    mla_parallel(plan, plan->n_worker, work_items, &state);
     mla_parallel(plan, n_combine_worker, combine_items, &state);
     return MLA_STATUS_OK;
 }

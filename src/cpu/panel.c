@@ -11,16 +11,16 @@
 
 enum { S_STRIDE = MLA_KEY_BLOCK * MLA_ROW_PANEL, WIDEST_COL_PANEL = 64 };
 
-void mla_panel_pack(mla_task_state *t)
+void mla_panel_pack(mla_task_state *t, double descale)
 {
     const mla_problem *p = t->run->problem;
     const mla_shape *shape = t->run->shape;
     const mla_pack_kernel *pack = t->run->kernels->pack;
     memset(t->q, 0, (size_t)(t->n_panel * shape->d_k * MLA_ROW_PANEL) * sizeof(float));
-    memset(t->factor, 0, sizeof t->factor);
+    memset(t->scale, 0, sizeof t->scale);
     for (int64_t i = 0; i < t->n_row; i++) {
         const void *q, *q_rope;
-        float power = mla_task_split_scale(t, i);
+        float power = mla_task_split_scale(t, i, descale);
         float *to = t->q + i / MLA_ROW_PANEL * shape->d_k * MLA_ROW_PANEL + i % MLA_ROW_PANEL;
         mla_task_query(t, i, &q, &q_rope);
         pack[mla_format_of(p->q.dtype)](q, shape->d_nope, power, to);

@@ -80,7 +80,10 @@ static double finish_row(const mla_problem *p, int64_t head, double m, double l,
     if (p->lse_with_sink) {
         *lse = top + log2(total);
     }
-    return top == INFINITY ? 0 : exp2(m - top) / total;
+    if (top == INFINITY) {
+        return isnan(l) ? l : 0; /* a NaN score shows even beside an infinite sink */
+    }
+    return exp2(m - top) / total;
 }
 
 static int64_t place(const int64_t stride[3], int64_t seq, int64_t token, int64_t head)
@@ -121,7 +124,8 @@ void mla_result_write(const mla_run_context *run, int64_t seq, int32_t kv_head, 
         }
         if (mla_tensor_present(&p->max)) {
             ((float *)p->max.data)[place(shape->max_stride, seq, token, head)] =
-                empty ? -INFINITY : (float)((double)largest * LN_2);
+                empty ? -INFINITY
+                      : (float)((double)largest * LN_2) + 0.0f; /* no -0: which of equal zeros won is chance */
         }
     }
 }

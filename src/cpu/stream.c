@@ -77,7 +77,7 @@ static inline int64_t place_of(mla_stream_order order, int64_t step, int64_t c)
     return order == MLA_STREAM_PLAIN ? c : c - in_step + in_step / 2 + in_step % 2 * (step / 2);
 }
 
-void mla_stream_pack(mla_task_state *t)
+void mla_stream_pack(mla_task_state *t, double descale)
 {
     const mla_problem *p = t->run->problem;
     const mla_shape *shape = t->run->shape;
@@ -85,10 +85,10 @@ void mla_stream_pack(mla_task_state *t)
     mla_stream_order order = kernels->stream_order[mla_format_of(p->segment[0].k.dtype)];
     int64_t stride = mla_stream_stride(kernels, shape);
     memset(t->stream_q, 0, (size_t)(MLA_STREAM_ROWS * stride) * sizeof(float));
-    memset(t->factor, 0, sizeof t->factor);
+    memset(t->scale, 0, sizeof t->scale);
     for (int64_t i = 0; i < t->n_row; i++) {
         const void *q, *q_rope;
-        float power = mla_task_split_scale(t, i);
+        float power = mla_task_split_scale(t, i, descale);
         float *to = t->stream_q + i * stride;
         mla_task_query(t, i, &q, &q_rope);
         for (int64_t c = 0; c < shape->d_nope; c++) {

@@ -3,6 +3,7 @@
  */
 #include "task.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "result.h"
@@ -23,14 +24,18 @@ int32_t mla_task_panel_rows(const mla_task_state *t, int64_t panel)
     return (int32_t)(left < MLA_ROW_PANEL ? left : MLA_ROW_PANEL);
 }
 
-float mla_task_split_scale(mla_task_state *t, int64_t i)
+float mla_task_split_scale(mla_task_state *t, int64_t i, double descale)
 {
     const mla_problem *p = t->run->problem;
-    double scale = (double)p->softmax_scale * (double)mla_factor_at(&p->q_descale, 0) *
+    double scale = descale * (double)p->softmax_scale * (double)mla_factor_at(&p->q_descale, 0) *
                    (double)mla_factor_at(&p->qk_descale, mla_task_head(t, i));
-    int exponent = scale == 0 ? 0 : ilogb(scale); /* of the leading bit; fp32 holds 2^-126 .. 2^127 */
+    if (scale == 0) { /* all scores are 0, however large q.k may be */
+        t->scale[i] = 1;
+        return 0;
+    }
+    int exponent = ilogb(scale); /* of the leading bit; fp32 holds 2^-126 .. 2^127 */
     double power = ldexp(1.0, exponent < -126 ? -126 : exponent > 127 ? 127 : exponent);
-    t->factor[i] = (float)(scale / power * MLA_LOG2_E);
+    t->scale[i] = (float)(scale / power * MLA_LOG2_E);
     return (float)power;
 }
 
@@ -106,5 +111,7 @@ float mla_task_mask_at(const mla_task_state *t, const mla_tensor *mask, const ml
     int64_t at = shape->batched ? t->item->seq * mask->stride[0] + token * mask->stride[1] + column * mask->stride[2]
                                 : (mla_query_begin(t->run->problem, shape, t->item->seq) + token) * mask->stride[0] +
                                       column * mask->stride[1];
-    return mla_element_f32(mask->data, mask->dtype, at) * (float)MLA_LOG2_E;
+    /* a finite mask stays finite: only -inf hides */
+    float value = mla_element_f32(mask->data, mask->dtype, at), scaled = value * (float)MLA_LOG2_E;
+    return isinf(scaled) && !isinf(value) ? copysignf(FLT_MAX, value) : scaled;
 }

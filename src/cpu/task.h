@@ -19,8 +19,8 @@ typedef struct mla_task {
     float *mask;                  /* panels: [key][16] of one row panel */
     float *stream_q, *stream_o;   /* stream: [row][column], in the order of the format */
     mla_key_rows *rows[2];        /* the block at hand and the next one */
-    float factor[MLA_TASK_ROWS];  /* row's scale without its power of two, base-2 units */
-    float scale[MLA_TASK_ROWS];   /* factor * descale of the segment at hand */
+    double packed_descale;        /* descale of the segment that the queries are packed for; NaN: none yet */
+    float scale[MLA_TASK_ROWS];   /* what row's scale in that segment keeps beside its power of two, base-2 units */
     int64_t begin[MLA_TASK_ROWS]; /* visible range of each row in the segment at hand, index space */
     int64_t end[MLA_TASK_ROWS];
     int32_t block_begin[MLA_TASK_ROWS]; /* the same, as places in the block at hand */
@@ -50,10 +50,11 @@ static inline int64_t mla_task_head(const mla_task_state *t, int64_t i)
 int32_t mla_task_panel_rows(const mla_task_state *t, int64_t panel);
 
 /*
- * Splits the scale of row i into a power of two, returned, and the rest, left in factor[i]. The power of two goes into
- * q, where it is exact and keeps q.k far from overflow; the rest waits for the finished score: one rounding in all.
+ * Splits the scale of row i, the descale of the segment included, into a power of two, returned, and the rest, left in
+ * scale[i]. The power of two goes into q, where it is exact and keeps q.k far from overflow; the rest waits for the
+ * finished score: one rounding in all.
  */
-float mla_task_split_scale(mla_task_state *t, int64_t i);
+float mla_task_split_scale(mla_task_state *t, int64_t i, double descale);
 
 /* Addresses of q and, when it is a tensor of its own (else NULL), q_rope of row i. */
 void mla_task_query(const mla_task_state *t, int64_t i, const void **q, const void **q_rope);
@@ -69,9 +70,9 @@ float mla_task_mask_at(const mla_task_state *t, const mla_tensor *mask, const ml
 
 /* ---- the two ways ------------------------------------------------------------------------------------------------ */
 
-/* Reads the task's queries. */
-void mla_panel_pack(mla_task_state *t);
-void mla_stream_pack(mla_task_state *t);
+/* Reads the task's queries, for a segment of this descale. */
+void mla_panel_pack(mla_task_state *t, double descale);
+void mla_stream_pack(mla_task_state *t, double descale);
 
 /* Adds one block of keys of segment g to result[]; `next` is the block after it, for prefetching (n_key 0: none). */
 void mla_panel_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, const mla_key_rows *next,

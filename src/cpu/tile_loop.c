@@ -3,6 +3,8 @@
  */
 #include "tile_loop.h"
 
+#include <math.h>
+
 #include "result.h"
 #include "task.h"
 
@@ -58,8 +60,9 @@ static void attend_chunk(mla_task_state *t, int32_t g, int64_t begin, int64_t en
     const mla_run_context *run = t->run;
     int64_t token = mla_task_token(t, 0);
     float descale = mla_factor_at(&run->problem->segment[g].descale, 0);
-    for (int64_t i = 0; i < t->n_panel * MLA_ROW_PANEL; i++) {
-        t->scale[i] = t->factor[i] * descale;
+    if (t->packed_descale != (double)descale) { /* also when nothing is packed yet */
+        (t->stream ? mla_stream_pack : mla_panel_pack)(t, (double)descale);
+        t->packed_descale = (double)descale;
     }
     for (int64_t panel = 0; panel < t->n_panel; panel++) {
         mla_result_clear(run->kernels, &result[panel], run->layout.n_v_panel);
@@ -114,6 +117,7 @@ void mla_tile_item(const mla_run_context *run, const mla_work_item *item, char *
         .run = run,
         .item = item,
         .n_row = item->row_end - item->row_begin,
+        .packed_descale = NAN,
         .q = (float *)(scratch + layout->q),
         .k_block = (float *)(scratch + layout->k_block),
         .v_block = (float *)(scratch + layout->v_block),
@@ -126,9 +130,6 @@ void mla_tile_item(const mla_run_context *run, const mla_work_item *item, char *
     if (t.stream) {
         t.stream_q = (float *)(scratch + layout->stream);
         t.stream_o = t.stream_q + MLA_STREAM_ROWS * mla_stream_stride(run->kernels, run->shape);
-        mla_stream_pack(&t);
-    } else {
-        mla_panel_pack(&t);
     }
 
     mla_panel_result result[2][MLA_TASK_PANELS];

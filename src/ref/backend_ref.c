@@ -27,6 +27,13 @@ static size_t share_bytes(const mla_problem *problem, const mla_shape *shape)
 static mla_status ref_build(const mla_problem *problem, const mla_shape *shape, mla_plan *plan)
 {
     plan->isa = "";
+    if (shape->n_token == 0) {
+        plan->n_worker = 1;
+        return MLA_STATUS_OK; /* nothing to do, and sizes may be anything then */
+    }
+    /* no more workers than there are rows */
+    int64_t n_row = shape->n_token * shape->n_head;
+    plan->n_worker = n_row < plan->n_worker ? (int32_t)n_row : plan->n_worker;
     plan->worker_bytes = share_bytes(problem, shape);
     plan->workspace_bytes = plan->worker_bytes * (size_t)plan->n_worker;
     plan->n_item = plan->n_worker;
@@ -88,7 +95,7 @@ static void ref_share(void *data, int64_t index)
 static mla_status ref_run(const mla_plan *plan, const mla_problem *problem, const mla_shape *shape, void *workspace)
 {
     ref_run_context run = {plan, problem, shape, workspace};
-    mla_parallel(plan, plan->n_worker, ref_share, &run);
+    mla_parallel(plan, plan->n_item, ref_share, &run);
     return MLA_STATUS_OK;
 }
 

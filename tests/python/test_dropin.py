@@ -235,6 +235,25 @@ def test_an_object_of_another_configuration_is_refused(what):
         flash_mla_with_kvcache(q, k_cache, block_table, cache_seqlens, 512, sched_meta, None, causal=causal)
 
 
+def test_a_failed_first_call_leaves_an_object_as_it_was():
+    call = make_decode([40, 30])
+    sched_meta, _ = get_mla_metadata()
+    q, k_cache, block_table, cache_seqlens = call.arguments()[:4]
+    with pytest.raises(ValueError):
+        flash_mla_with_kvcache(q, k_cache, block_table, cache_seqlens, 9999, sched_meta, None)
+    assert not sched_meta.have_initialized
+    out, _ = flash_mla_with_kvcache(q[:1], k_cache, block_table[:1], cache_seqlens[:1], 512, sched_meta, None)
+    assert out.shape[0] == 1 and sched_meta.have_initialized
+
+
+def test_no_query_tokens():
+    call = make_decode([40, 30])
+    q, k_cache, block_table, cache_seqlens = call.arguments()[:4]
+    metadata = get_mla_metadata(cache_seqlens, 0, 1)
+    out, lse = flash_mla_with_kvcache(q[:, :0], k_cache, block_table, cache_seqlens, 512, *metadata)
+    assert out.shape == (2, 0, q.shape[2], 512) and lse.shape == (2, q.shape[2], 0)
+
+
 def test_num_splits_next_to_an_object_is_refused():
     call = make_decode([40])
     _, num_splits = schedule("tensors", call)

@@ -184,7 +184,7 @@ def test_the_positional_trap_of_an_old_readme():
         (("x", 16), {}, TypeError, "num_heads_k"),
         (("x",), {"num_heads_k": 1}, TypeError, "num_heads_per_head_k"),
         (("x", 16, 1), {"num_q_tokens_per_head_k": 16}, TypeError, "two names"),
-        (("x", 0, 1), {}, ValueError, "num_heads_per_head_k = 0"),
+        (("x", -1, 1), {}, ValueError, "num_heads_per_head_k = -1"),
         (("x", 16, -1), {}, ValueError, "num_heads_k = -1"),
         (("x", 16, 1), {"topk": 64}, NotImplementedError, "topk"),
         (("x", 16, 1), {"is_fp8_kvcache": True}, NotImplementedError, "is_fp8_kvcache"),

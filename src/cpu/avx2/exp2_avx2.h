@@ -4,6 +4,7 @@
 #ifndef MLA_CPU_EXP2_AVX2_H
 #define MLA_CPU_EXP2_AVX2_H
 
+#include <float.h>
 #include <immintrin.h>
 
 #include "cpu/kernels.h"
@@ -30,6 +31,13 @@ static inline __m256 exp2_avx2(__m256 x)
     __m256i exponent = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
     y = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(y), exponent));
     return _mm256_andnot_ps(tiny, y);
+}
+
+/* Scores beyond fp32 count as its largest number, so that no difference of infinities arises. NaN stays NaN. */
+static inline __m256 finite_avx2(__m256 x)
+{
+    x = _mm256_min_ps(_mm256_set1_ps(FLT_MAX), x); /* operand order: NaN in x wins */
+    return _mm256_max_ps(_mm256_set1_ps(-FLT_MAX), x);
 }
 
 #endif

@@ -25,14 +25,17 @@ static bool softmax_half(float *s, int64_t n_key, const float *scale, const int3
     if (!begin && !mask) {
         /* two chains, for one would wait for itself; operand order: a NaN does not become the maximum */
         __m256 other = nothing;
-        for (int64_t n = 0; n + 1 < n_key; n += 2) {
-            top = _mm256_max_ps(_mm256_mul_ps(_mm256_loadu_ps(s + n * ROWS), c), top);
-            other = _mm256_max_ps(_mm256_mul_ps(_mm256_loadu_ps(s + (n + 1) * ROWS), c), other);
+        for (int64_t n = 0; n < n_key; n += 2) {
+            __m256 t = finite_avx2(_mm256_mul_ps(_mm256_loadu_ps(s + n * ROWS), c));
+            _mm256_storeu_ps(s + n * ROWS, t);
+            top = _mm256_max_ps(t, top);
+            if (n + 1 < n_key) {
+                t = finite_avx2(_mm256_mul_ps(_mm256_loadu_ps(s + (n + 1) * ROWS), c));
+                _mm256_storeu_ps(s + (n + 1) * ROWS, t);
+                other = _mm256_max_ps(t, other);
+            }
         }
         top = _mm256_max_ps(top, other);
-        if (n_key % 2) {
-            top = _mm256_max_ps(_mm256_mul_ps(_mm256_loadu_ps(s + (n_key - 1) * ROWS), c), top);
-        }
     } else {
         __m256i from = begin ? _mm256_loadu_si256((const __m256i *)begin) : _mm256_setzero_si256();
         __m256i to = end ? _mm256_loadu_si256((const __m256i *)end) : _mm256_set1_epi32((int)n_key);
@@ -44,11 +47,10 @@ static bool softmax_half(float *s, int64_t n_key, const float *scale, const int3
                 t = _mm256_add_ps(t, addend);
                 seen = _mm256_and_ps(seen, _mm256_cmp_ps(addend, nothing, _CMP_NEQ_UQ));
             }
-            t = _mm256_blendv_ps(nothing, t, seen);
+            t = _mm256_blendv_ps(nothing, finite_avx2(t), seen);
             _mm256_storeu_ps(s + n * ROWS, t);
             top = _mm256_max_ps(t, top);
         }
-        c = _mm256_set1_ps(1.0f); /* s holds finished scores now */
     }
 
     __m256 old = _mm256_loadu_ps(m);
@@ -61,8 +63,7 @@ static bool softmax_half(float *s, int64_t n_key, const float *scale, const int3
     __m256 base = _mm256_blendv_ps(now, _mm256_setzero_ps(), _mm256_cmp_ps(now, nothing, _CMP_EQ_OQ));
     __m256 sum = _mm256_setzero_ps();
     for (int64_t n = 0; n < n_key; n++) {
-        /* product and difference are rounded apart, as they are when s was finished above: the same bits either way */
-        __m256 p = exp2_avx2(_mm256_sub_ps(_mm256_mul_ps(_mm256_loadu_ps(s + n * ROWS), c), base));
+        __m256 p = exp2_avx2(_mm256_sub_ps(_mm256_loadu_ps(s + n * ROWS), base));
         _mm256_storeu_ps(s + n * ROWS, p);
         sum = _mm256_add_ps(sum, p);
     }

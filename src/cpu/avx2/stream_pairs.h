@@ -73,9 +73,9 @@ INLINE __m256 finish(const mla_stream_block *b, int64_t n, const float *s)
     if (b->addend) {
         __m256 addend = _mm256_loadu_ps(b->addend + n * ROWS);
         __m256 hidden = _mm256_cmp_ps(addend, _mm256_set1_ps(-INFINITY), _CMP_EQ_OQ);
-        t = _mm256_blendv_ps(_mm256_add_ps(t, addend), addend, hidden);
+        return _mm256_blendv_ps(finite_avx2(_mm256_add_ps(t, addend)), addend, hidden);
     }
-    return t;
+    return finite_avx2(t);
 }
 
 static void scale_rows(const mla_stream_block *b, const float *factor)

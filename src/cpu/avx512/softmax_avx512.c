@@ -1,6 +1,7 @@
 /*
  * softmax_avx512.c - online softmax over a score panel [key][16], all of it vertical: a lane is a row.
  */
+#include <float.h>
 #include <immintrin.h>
 #include <math.h>
 
@@ -28,6 +29,13 @@ static inline __m512 exp2_avx512(__m512 x)
     return _mm512_maskz_scalef_ps(kept, y, n);
 }
 
+/* Scores beyond fp32 count as its largest number, so that no difference of infinities arises. NaN stays NaN. */
+static inline __m512 finite_avx512(__m512 x)
+{
+    x = _mm512_min_ps(_mm512_set1_ps(FLT_MAX), x); /* operand order: NaN in x wins */
+    return _mm512_max_ps(_mm512_set1_ps(-FLT_MAX), x);
+}
+
 bool mla_softmax_f32_avx512(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,
                             const float *mask, mla_row_state *state, float *factor)
 {
@@ -35,8 +43,9 @@ bool mla_softmax_f32_avx512(float *s, int64_t n_key, const float *scale, const i
     __m512 c = _mm512_loadu_ps(scale), top = nothing;
     if (!begin && !mask) {
         for (int64_t n = 0; n < n_key; n++) {
-            /* operand order: a NaN does not become the maximum */
-            top = _mm512_max_ps(_mm512_mul_ps(_mm512_loadu_ps(s + n * ROWS), c), top);
+            __m512 t = finite_avx512(_mm512_mul_ps(_mm512_loadu_ps(s + n * ROWS), c));
+            _mm512_storeu_ps(s + n * ROWS, t);
+            top = _mm512_max_ps(t, top); /* operand order: a NaN does not become the maximum */
         }
     } else {
         __m512i from = begin ? _mm512_loadu_si512(begin) : _mm512_setzero_si512();
@@ -50,11 +59,10 @@ bool mla_softmax_f32_avx512(float *s, int64_t n_key, const float *scale, const i
                 t = _mm512_add_ps(t, addend);
                 seen &= _mm512_cmp_ps_mask(addend, nothing, _CMP_NEQ_UQ);
             }
-            t = _mm512_mask_blend_ps(seen, nothing, t);
+            t = _mm512_mask_blend_ps(seen, nothing, finite_avx512(t));
             _mm512_storeu_ps(s + n * ROWS, t);
             top = _mm512_max_ps(t, top);
         }
-        c = one; /* s holds finished scores now */
     }
 
     __m512 old = _mm512_loadu_ps(state->m);
@@ -66,8 +74,7 @@ bool mla_softmax_f32_avx512(float *s, int64_t n_key, const float *scale, const i
     __m512 base = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(now, nothing, _CMP_NEQ_UQ), now);
     __m512 sum = _mm512_setzero_ps();
     for (int64_t n = 0; n < n_key; n++) {
-        /* product and difference are rounded apart, as they are when s was finished above: the same bits either way */
-        __m512 p = exp2_avx512(_mm512_sub_ps(_mm512_mul_ps(_mm512_loadu_ps(s + n * ROWS), c), base));
+        __m512 p = exp2_avx512(_mm512_sub_ps(_mm512_loadu_ps(s + n * ROWS), base));
         _mm512_storeu_ps(s + n * ROWS, p);
         sum = _mm512_add_ps(sum, p);
     }

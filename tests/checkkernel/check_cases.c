@@ -2,7 +2,7 @@
  * check_cases.c - faults that users of such kernels reported in public, one small test each, named by the row of the
  * project's table of fault reports. Here: lengths and paging (A), heads and dims (E), strides (F), formats (G).
  * check_cases_values.c has the rest: lse (C), masks (D), range and precision (H), determinism (I), lists and sinks (J),
- * check_cases_large.c offsets and sizes (B).
+ * check_cases_large.c offsets and sizes (B), check_cases_range.c more of H at the ends of what fp32 holds.
  *
  * Two tricks make expected values exact, without an oracle. Z: with q = 0 all probabilities are equal, so that o is the
  * mean of the visible values and lse is ln(number of visible keys). V=t: all columns of token t hold t.

@@ -11,6 +11,10 @@
  * then delays the others by little. */
 #define MLA_PLAN_BALANCE 4
 
+/* Pieces per worker below which rows are shared out: while that is cheap, and at last. */
+#define MLA_PLAN_PIECES 8
+#define MLA_PLAN_FEWEST_PIECES 2
+
 /* A key costs its rows, and some more for being read. */
 #define MLA_PLAN_KEY_COST 8
 
@@ -200,12 +204,13 @@ mla_status mla_plan_fill(const mla_problem *problem, const mla_shape *shape, mla
     if (plan->n_worker > 1) {
         limit = count.cost / ((int64_t)plan->n_worker * MLA_PLAN_BALANCE);
         count = walk_tasks(problem, shape, plan, max_rows, limit, NULL, NULL);
-        /* too few pieces still: share the rows out too, at the price of loading keys more than once */
-        while (count.n_item < 2 * (int64_t)plan->n_worker && max_rows > plan->geometry.row_panel) {
-            int64_t half = (max_rows / plan->geometry.row_panel + 1) / 2 * plan->geometry.row_panel;
-            plan_count more = walk_tasks(problem, shape, plan, half, limit, NULL, NULL);
-            max_rows = half;
-            count = more;
+        /* Too few pieces still: share the rows out too, at the price of loading keys more than once. That price is small
+         * while several panels share a key, so the pieces may then be many, and end at about the same time. */
+        int64_t panel = plan->geometry.row_panel;
+        while (max_rows > panel && count.n_item < (max_rows > 2 * panel ? MLA_PLAN_PIECES : MLA_PLAN_FEWEST_PIECES) *
+                                                      (int64_t)plan->n_worker) {
+            max_rows = (max_rows / panel + 1) / 2 * panel;
+            count = walk_tasks(problem, shape, plan, max_rows, limit, NULL, NULL);
         }
     }
     plan->n_item = count.n_item;

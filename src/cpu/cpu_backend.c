@@ -9,14 +9,11 @@
 #include "tile_loop.h"
 
 /*
- * Chunk length, from the model's shape alone. Short enough that one sequence of a few thousand keys feeds many cores (few
- * heads are little work, so theirs are shorter), long enough that folding the accumulators once per chunk costs about one
- * per cent and that their slots stay small beside the keys. Results depend on it: changing it changes bits.
+ * Chunk length. Short enough that one sequence of a few thousand keys feeds many cores, long enough that folding the
+ * accumulators once per chunk costs little and that their slots stay small beside the keys. Results depend on it: changing
+ * it changes bits.
  */
-static int64_t split_keys(const mla_shape *shape)
-{
-    return (shape->group <= 32 ? 3 : 6) * MLA_KEY_BLOCK;
-}
+#define MLA_SPLIT_KEYS (6 * MLA_KEY_BLOCK)
 
 static mla_status cpu_accepts(const mla_problem *problem, const mla_shape *shape)
 {
@@ -43,7 +40,7 @@ static mla_status cpu_build(const mla_problem *problem, const mla_shape *shape, 
     plan->kernels = kernels;
     plan->isa = kernels->isa;
     plan->geometry =
-        (mla_plan_geometry){.split_keys = split_keys(shape), .row_panel = MLA_ROW_PANEL, .max_rows = MLA_TASK_ROWS};
+        (mla_plan_geometry){.split_keys = MLA_SPLIT_KEYS, .row_panel = MLA_ROW_PANEL, .max_rows = MLA_TASK_ROWS};
     MLA_TRY(mla_plan_fill(problem, shape, plan));
     if (plan->n_item == 0) {
         plan->n_worker = 1;

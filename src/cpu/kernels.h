@@ -70,7 +70,7 @@ typedef void (*mla_qk_kernel)(const float *q, const float *block, int64_t panel_
                               int32_t n_row, bool accumulate, float *s, mla_prefetch *ahead);
 
 /*
- * Turns raw scores into probabilities in place: t = s * scale[r] + mask, clamped to finite numbers, p = exp2(t - m). Row
+ * Turns raw scores into probabilities in place: t = s * scale[r] + mask, FLT_MAX at most, p = exp2(t - m). Row
  * r sees the keys [begin[r], end[r]) of this block where the mask is not -inf; the others get p = 0 whatever s holds.
  * begin and end may be NULL together: all keys. mask [key][16] in base-2 units or NULL. Updates state; where a row's m grew, factor[r] =
  * exp2(old m - new m), else 1. Returns whether any factor is not 1.

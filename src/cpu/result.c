@@ -46,7 +46,7 @@ void mla_result_fold(const mla_cpu_kernels *kernels, const mla_panel_result *int
 {
     float a[MLA_ROW_PANEL], b[MLA_ROW_PANEL];
     mla_row_state *x = into->state, *y = from->state;
-    for (int r = 0; r < MLA_ROW_PANEL; r++) {
+    for (int32_t r = 0; r < into->n_row; r++) {
         /* equality first: two empty parts, or two infinite maxima, must not meet in a subtraction */
         float m = x->m[r] > y->m[r] ? x->m[r] : y->m[r];
         a[r] = x->m[r] == m ? 1.0f : exp2f(x->m[r] - m);

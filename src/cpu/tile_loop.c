@@ -54,8 +54,10 @@ mla_layout mla_layout_make(const mla_cpu_kernels *kernels, const mla_problem *pr
 
 /* ---- one item ------------------------------------------------------------------------------------------------------- */
 
-/* The partial result of the chunk [begin, end) of segment g, which lies within one multiple of split_keys. */
-static void attend_chunk(mla_task_state *t, int32_t g, int64_t begin, int64_t end, const mla_panel_result *result)
+/* The partial result of the chunk [begin, end) of segment g, which lies within one multiple of split_keys. Keys up to
+ * `ahead` come next and may be fetched already. */
+static void attend_chunk(mla_task_state *t, int32_t g, int64_t begin, int64_t end, int64_t ahead,
+                         const mla_panel_result *result)
 {
     const mla_run_context *run = t->run;
     int64_t token = mla_task_token(t, 0);
@@ -77,8 +79,9 @@ static void attend_chunk(mla_task_state *t, int32_t g, int64_t begin, int64_t en
     bool pending = false;
     for (; at < end || pending; at += MLA_KEY_BLOCK) {
         next->n_key = 0;
-        if (at < end) {
-            int64_t from = at > begin ? at : begin, to = at + MLA_KEY_BLOCK < end ? at + MLA_KEY_BLOCK : end;
+        int64_t limit = at < end ? end : ahead;
+        if (at < limit) {
+            int64_t from = at > begin ? at : begin, to = at + MLA_KEY_BLOCK < limit ? at + MLA_KEY_BLOCK : limit;
             mla_key_rows_find(run->problem, run->shape, g, t->item->seq, token, t->item->kv_head, from, to, next);
         }
         if (now->n_key > 0) {
@@ -138,7 +141,7 @@ void mla_tile_item(const mla_run_context *run, const mla_work_item *item, char *
         panel_results(&t, run->slots + (size_t)item->slot * layout->slot_bytes, layout->slot_bytes, result[0]);
         mla_task_find_ranges(&t, item->segment, &begin, &end);
         attend_chunk(&t, item->segment, item->kv_begin > begin ? item->kv_begin : begin,
-                     item->kv_end < end ? item->kv_end : end, result[0]);
+                     item->kv_end < end ? item->kv_end : end, 0, result[0]);
         return;
     }
     for (int i = 0; i < 2; i++) {
@@ -151,7 +154,7 @@ void mla_tile_item(const mla_run_context *run, const mla_work_item *item, char *
         for (int64_t from = begin, to; from < end; from = to) {
             to = from - from % split + split;
             to = to < end ? to : end;
-            attend_chunk(&t, g, from, to, result[n_chunk > 0]);
+            attend_chunk(&t, g, from, to, end, result[n_chunk > 0]);
             for (int64_t panel = 0; n_chunk > 0 && panel < t.n_panel; panel++) {
                 mla_result_fold(run->kernels, &result[0][panel], &result[1][panel], layout->n_v_panel);
             }

@@ -33,11 +33,10 @@ static inline __m256 exp2_avx2(__m256 x)
     return _mm256_andnot_ps(tiny, y);
 }
 
-/* Scores beyond fp32 count as its largest number, so that no difference of infinities arises. NaN stays NaN. */
-static inline __m256 finite_avx2(__m256 x)
+/* A score beyond fp32 counts as its largest number, so that no difference of infinities arises. NaN stays NaN. */
+static inline __m256 below_infinity_avx2(__m256 x)
 {
-    x = _mm256_min_ps(_mm256_set1_ps(FLT_MAX), x); /* operand order: NaN in x wins */
-    return _mm256_max_ps(_mm256_set1_ps(-FLT_MAX), x);
+    return _mm256_min_ps(_mm256_set1_ps(FLT_MAX), x); /* operand order: NaN in x wins */
 }
 
 #endif

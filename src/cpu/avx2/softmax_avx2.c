@@ -26,11 +26,11 @@ static bool softmax_half(float *s, int64_t n_key, const float *scale, const int3
         /* two chains, for one would wait for itself; operand order: a NaN does not become the maximum */
         __m256 other = nothing;
         for (int64_t n = 0; n < n_key; n += 2) {
-            __m256 t = finite_avx2(_mm256_mul_ps(_mm256_loadu_ps(s + n * ROWS), c));
+            __m256 t = below_infinity_avx2(_mm256_mul_ps(_mm256_loadu_ps(s + n * ROWS), c));
             _mm256_storeu_ps(s + n * ROWS, t);
             top = _mm256_max_ps(t, top);
             if (n + 1 < n_key) {
-                t = finite_avx2(_mm256_mul_ps(_mm256_loadu_ps(s + (n + 1) * ROWS), c));
+                t = below_infinity_avx2(_mm256_mul_ps(_mm256_loadu_ps(s + (n + 1) * ROWS), c));
                 _mm256_storeu_ps(s + (n + 1) * ROWS, t);
                 other = _mm256_max_ps(t, other);
             }
@@ -47,7 +47,7 @@ static bool softmax_half(float *s, int64_t n_key, const float *scale, const int3
                 t = _mm256_add_ps(t, addend);
                 seen = _mm256_and_ps(seen, _mm256_cmp_ps(addend, nothing, _CMP_NEQ_UQ));
             }
-            t = _mm256_blendv_ps(nothing, finite_avx2(t), seen);
+            t = _mm256_blendv_ps(nothing, below_infinity_avx2(t), seen);
             _mm256_storeu_ps(s + n * ROWS, t);
             top = _mm256_max_ps(t, top);
         }

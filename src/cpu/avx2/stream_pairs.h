@@ -73,9 +73,9 @@ INLINE __m256 finish(const mla_stream_block *b, int64_t n, const float *s)
     if (b->addend) {
         __m256 addend = _mm256_loadu_ps(b->addend + n * ROWS);
         __m256 hidden = _mm256_cmp_ps(addend, _mm256_set1_ps(-INFINITY), _CMP_EQ_OQ);
-        return _mm256_blendv_ps(finite_avx2(_mm256_add_ps(t, addend)), addend, hidden);
+        return _mm256_blendv_ps(_mm256_add_ps(t, addend), addend, hidden);
     }
-    return finite_avx2(t);
+    return t;
 }
 
 static void scale_rows(const mla_stream_block *b, const float *factor)
@@ -99,10 +99,12 @@ INLINE void probabilities(const mla_stream_block *b, int64_t n, int64_t n_pair, 
     const __m256 nothing = _mm256_set1_ps(-INFINITY);
     __m256 t0 = finish(b, n, s), t1 = n_pair > 1 ? finish(b, n + 1, s + ROWS) : nothing;
     __m256 top = _mm256_max_ps(t1, _mm256_max_ps(t0, nothing)); /* operand order: a NaN does not become the maximum */
-    run->max = _mm256_max_ps(top, run->max);
     __m256 limit = _mm256_add_ps(run->m, _mm256_set1_ps(MLA_RESCALE_SLACK));
     __m256 grown = _mm256_cmp_ps(top, limit, _CMP_GT_OQ); /* from -inf, too: nothing seen so far */
     if (__builtin_expect(_mm256_movemask_ps(grown), 0)) {
+        t0 = below_infinity_avx2(t0); /* an infinite score always leads here */
+        t1 = below_infinity_avx2(t1);
+        top = below_infinity_avx2(top);
         __m256 m = _mm256_blendv_ps(run->m, top, grown), fresh = _mm256_cmp_ps(run->m, nothing, _CMP_EQ_OQ);
         __m256 factor =
             _mm256_blendv_ps(_mm256_set1_ps(1.0f), exp2_avx2(_mm256_sub_ps(run->m, m)), _mm256_andnot_ps(fresh, grown));
@@ -112,6 +114,7 @@ INLINE void probabilities(const mla_stream_block *b, int64_t n, int64_t n_pair, 
         run->l = _mm256_mul_ps(run->l, factor);
         scale_rows(b, lanes);
     }
+    run->max = _mm256_max_ps(top, run->max);
     /* a row that has seen nothing keeps m = -inf; its probabilities are taken relative to 0 and come out as 0 */
     __m256 base = _mm256_blendv_ps(run->m, _mm256_setzero_ps(), _mm256_cmp_ps(run->m, nothing, _CMP_EQ_OQ));
     __m256 p0 = exp2_avx2(_mm256_sub_ps(t0, base)), p1 = exp2_avx2(_mm256_sub_ps(t1, base));
@@ -162,25 +165,14 @@ INLINE void fetch_rest(const mla_stream_block *b, int64_t n, mla_format format)
 
 INLINE void stream_pairs(const mla_stream_block *b, const stream_loops *loops, mla_format format)
 {
-    _Alignas(32) float s[2][2 * ROWS] = {{0}}; /* [pair][key][row]: this pair's probabilities, the next one's scores */
+    _Alignas(32) float s[2 * ROWS] = {0}; /* [key][row]: scores, then probabilities */
     running run = {_mm256_loadu_ps(b->state->m), _mm256_loadu_ps(b->state->l), _mm256_loadu_ps(b->state->max)};
-    int64_t n = 0, n_pair = b->odd || b->n_key == 1 ? 1 : 2;
-    int which = 0;
-    scores(b, n, n_pair, loops, format, s[which]);
-    probabilities(b, n, n_pair, s[which], &run);
-    while (n < b->n_key) {
-        int64_t next = n + n_pair, n_next = b->n_key - next < 2 ? b->n_key - next : 2;
-        if (n_next > 0) {
-            scores(b, next, n_next, loops, format, s[1 - which]);
-        }
+    for (int64_t n = 0, n_pair; n < b->n_key; n += n_pair) {
+        n_pair = (n == 0 && b->odd) || b->n_key - n == 1 ? 1 : 2;
+        scores(b, n, n_pair, loops, format, s);
+        probabilities(b, n, n_pair, s, &run);
         fetch_rest(b, n, format);
-        values(b, n, n_pair, s[which], loops, format);
-        which = 1 - which;
-        if (n_next > 0) {
-            probabilities(b, next, n_next, s[which], &run);
-        }
-        n = next;
-        n_pair = n_next;
+        values(b, n, n_pair, s, loops, format);
     }
     _mm256_storeu_ps(b->state->m, run.m);
     _mm256_storeu_ps(b->state->l, run.l);

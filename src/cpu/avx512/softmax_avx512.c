@@ -29,11 +29,10 @@ static inline __m512 exp2_avx512(__m512 x)
     return _mm512_maskz_scalef_ps(kept, y, n);
 }
 
-/* Scores beyond fp32 count as its largest number, so that no difference of infinities arises. NaN stays NaN. */
-static inline __m512 finite_avx512(__m512 x)
+/* A score beyond fp32 counts as its largest number, so that no difference of infinities arises. NaN stays NaN. */
+static inline __m512 below_infinity_avx512(__m512 x)
 {
-    x = _mm512_min_ps(_mm512_set1_ps(FLT_MAX), x); /* operand order: NaN in x wins */
-    return _mm512_max_ps(_mm512_set1_ps(-FLT_MAX), x);
+    return _mm512_min_ps(_mm512_set1_ps(FLT_MAX), x); /* operand order: NaN in x wins */
 }
 
 bool mla_softmax_f32_avx512(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,
@@ -43,7 +42,7 @@ bool mla_softmax_f32_avx512(float *s, int64_t n_key, const float *scale, const i
     __m512 c = _mm512_loadu_ps(scale), top = nothing;
     if (!begin && !mask) {
         for (int64_t n = 0; n < n_key; n++) {
-            __m512 t = finite_avx512(_mm512_mul_ps(_mm512_loadu_ps(s + n * ROWS), c));
+            __m512 t = below_infinity_avx512(_mm512_mul_ps(_mm512_loadu_ps(s + n * ROWS), c));
             _mm512_storeu_ps(s + n * ROWS, t);
             top = _mm512_max_ps(t, top); /* operand order: a NaN does not become the maximum */
         }
@@ -59,7 +58,7 @@ bool mla_softmax_f32_avx512(float *s, int64_t n_key, const float *scale, const i
                 t = _mm512_add_ps(t, addend);
                 seen &= _mm512_cmp_ps_mask(addend, nothing, _CMP_NEQ_UQ);
             }
-            t = _mm512_mask_blend_ps(seen, nothing, finite_avx512(t));
+            t = _mm512_mask_blend_ps(seen, nothing, below_infinity_avx512(t));
             _mm512_storeu_ps(s + n * ROWS, t);
             top = _mm512_max_ps(t, top);
         }

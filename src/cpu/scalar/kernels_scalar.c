@@ -88,10 +88,10 @@ static void mla_qk_f32_scalar(const float *q, const float *block, int64_t panel_
     }
 }
 
-/* Scores beyond fp32 count as its largest number, so that no difference of infinities arises. NaN stays NaN. */
-static inline float finite(float x)
+/* A score beyond fp32 counts as its largest number, so that no difference of infinities arises. NaN stays NaN. */
+static inline float below_infinity(float x)
 {
-    return x > FLT_MAX ? FLT_MAX : x < -FLT_MAX ? -FLT_MAX : x;
+    return x > FLT_MAX ? FLT_MAX : x;
 }
 
 static bool mla_softmax_f32_scalar(float *s, int64_t n_key, const float *scale, const int32_t *begin,
@@ -104,7 +104,7 @@ static bool mla_softmax_f32_scalar(float *s, int64_t n_key, const float *scale, 
         for (int64_t n = 0; n < n_key; n++) {
             float *t = s + n * MLA_ROW_PANEL + r, addend = mask ? mask[n * MLA_ROW_PANEL + r] : 0.0f;
             bool seen = n >= from && n < to && addend != -INFINITY;
-            *t = seen ? finite(*t * scale[r] + addend) : -INFINITY;
+            *t = seen ? below_infinity(*t * scale[r] + addend) : -INFINITY;
             top = *t > top ? *t : top;
         }
         float m = state->m[r];

@@ -10,8 +10,6 @@
 
 #define MLA_WORKSPACE_ALIGN 4096
 
-static const mla_backend_ops *const backends[] = {&mla_backend_cpu_ops, &mla_backend_ref_ops};
-
 static mla_status choose_backend(mla_backend wanted, const mla_problem *problem, const mla_shape *shape,
                                  const mla_backend_ops **backend)
 {
@@ -21,8 +19,8 @@ static mla_status choose_backend(mla_backend wanted, const mla_problem *problem,
     }
     switch (wanted) {
     case MLA_BACKEND_AUTO:
-    case MLA_BACKEND_CPU: *backend = backends[0]; break;
-    case MLA_BACKEND_REF: *backend = backends[1]; break;
+    case MLA_BACKEND_CPU: *backend = &mla_backend_cpu_ops; break;
+    case MLA_BACKEND_REF: *backend = &mla_backend_ref_ops; break;
     default: return mla_fail(MLA_STATUS_BAD_VALUE, "options.backend = %d is not an mla_backend", (int)wanted);
     }
     return (*backend)->accepts(problem, shape);
@@ -82,11 +80,17 @@ mla_status mla_plan_build(const mla_problem *problem, const mla_plan_options *op
     return MLA_STATUS_OK;
 }
 
+/* Frees what a plan holds, not the plan. */
+static void empty_plan(mla_plan *plan)
+{
+    free(plan->item);
+    free(plan->combine);
+}
+
 void mla_plan_free(mla_plan *plan)
 {
     if (plan) {
-        free(plan->item);
-        free(plan->combine);
+        empty_plan(plan);
         free(plan);
     }
 }
@@ -164,7 +168,6 @@ mla_status mla_attention(const mla_problem *problem, const mla_plan_options *opt
         }
     }
     free(workspace);
-    free(plan.item);
-    free(plan.combine);
+    empty_plan(&plan);
     return status;
 }

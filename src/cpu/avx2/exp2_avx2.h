@@ -7,6 +7,7 @@
 #include <float.h>
 #include <immintrin.h>
 
+#include "cpu/exp2_polynomial.h"
 #include "cpu/kernels.h"
 
 /*
@@ -21,12 +22,12 @@ static inline __m256 exp2_avx2(__m256 x)
     x = _mm256_max_ps(low, x); /* operand order: NaN in x wins */
     __m256 n = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     __m256 f = _mm256_sub_ps(x, n);
-    __m256 y = _mm256_set1_ps(0x1.41fbb8p-13f);
-    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(0x1.5f3e54p-10f));
-    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(0x1.3b2d4cp-7f));
-    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(0x1.c6aee8p-5f));
-    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(0x1.ebfbdcp-3f));
-    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(0x1.62e43p-1f));
+    __m256 y = _mm256_set1_ps(MLA_EXP2_C6);
+    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(MLA_EXP2_C5));
+    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(MLA_EXP2_C4));
+    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(MLA_EXP2_C3));
+    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(MLA_EXP2_C2));
+    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(MLA_EXP2_C1));
     y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(1.0f));
     __m256i exponent = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
     y = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(y), exponent));

@@ -1,8 +1,7 @@
 /*
  * stream_pairs.h - the stream kernel around its inner loops: pairs of keys, their probabilities, who may see them.
  *
- * Keys go by in pairs: the scores of the next pair, then the values of this one while the next one's probabilities are
- * being computed. Rows of the cache are read from front to back, one after the other, because that is what hardware
+ * Keys go by in pairs: scores, probabilities, values, then the next pair. Rows of the cache are read from front to back, one after the other, because that is what hardware
  * prefetchers follow; lines further ahead are fetched in the values' loop, where the memory would be idle.
  *
  * Included by the files that bring the inner loops for a vector width; everything here is inlined into them.

@@ -5,6 +5,7 @@
 #include <immintrin.h>
 #include <math.h>
 
+#include "cpu/exp2_polynomial.h"
 #include "tables_avx512.h"
 
 enum { ROWS = MLA_ROW_PANEL };
@@ -19,12 +20,12 @@ static inline __m512 exp2_avx512(__m512 x)
     __mmask16 kept = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
     __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     __m512 f = _mm512_sub_ps(x, n);
-    __m512 y = _mm512_set1_ps(0x1.41fbb8p-13f);
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(0x1.5f3e54p-10f));
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(0x1.3b2d4cp-7f));
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(0x1.c6aee8p-5f));
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(0x1.ebfbdcp-3f));
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(0x1.62e43p-1f));
+    __m512 y = _mm512_set1_ps(MLA_EXP2_C6);
+    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(MLA_EXP2_C5));
+    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(MLA_EXP2_C4));
+    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(MLA_EXP2_C3));
+    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(MLA_EXP2_C2));
+    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(MLA_EXP2_C1));
     y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(1.0f));
     return _mm512_maskz_scalef_ps(kept, y, n);
 }

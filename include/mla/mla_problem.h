@@ -69,6 +69,13 @@ typedef enum mla_list_rule {
                           looked at than the visible range has positions */
 } mla_list_rule;
 
+/* How the columns of a key row lie in memory. */
+typedef enum mla_key_layout {
+    MLA_KEY_LAYOUT_ROW = 0, /* side by side */
+    MLA_KEY_LAYOUT_NZ = 1   /* Ascend's FRACTAL_NZ: in pieces of c columns (32 bytes of them there); a page holds the
+                               first piece of all its rows, then the second one of all its rows, ... */
+} mla_key_layout;
+
 /*
  * One pool of key/value rows and how a sequence finds its own in it. The dims of k decide the addressing:
  *
@@ -77,15 +84,19 @@ typedef enum mla_list_rule {
  *     batched  k [n_seq][max_len][n_kv_head][d]     no page_table, no k_begin
  *     packed   k [n_row][n_kv_head][d]              with k_begin: position p of sequence s is row k_begin[s] + p
  *
+ * With MLA_KEY_LAYOUT_NZ, paged or batched and for one kv head: k [n_page][d / c][page_size][c] for any c >= 1 that the
+ * tensor's own dims name, k_rope likewise with its own c, and no v.
+ *
  * A PHYSICAL list works on a pool: k [n_page][page_size][n_kv_head][d], or [n_row][n_kv_head][d] as one page.
  * page_size >= 1 when paged; any other extent of rows may be 0. A duplicate list entry counts each time it appears.
  * Rows that nobody may see are never read.
  */
 typedef struct mla_segment {
-    mla_tensor k;           /* f32, f16 or bf16; d = d_k, or d_nope when k_rope is present */
+    mla_tensor k;           /* f32, f16, bf16, hif8 or i8; d = d_k, or d_nope when k_rope is present */
     mla_tensor k_rope;      /* f32, f16 or bf16, same leading dims as k, d = d_rope; given exactly when q_rope is */
-    mla_tensor v;           /* f32, f16 or bf16, same leading dims as k, d = d_v; absent: v = first d_v columns of
-                               [k | k_rope] */
+    mla_tensor v;           /* f32, f16, bf16, hif8 or i8, same leading dims as k, d = d_v; absent: v = first d_v
+                               columns of [k | k_rope] */
+    mla_key_layout layout;  /* of k and k_rope */
     mla_tensor k_begin;     /* packed: i32 [n_seq + 1], non-decreasing, within 0 .. n_row */
     mla_tensor page_table;  /* paged: i32 [n_seq][max_page]; an entry that covers a visible position must be in
                                0 .. n_page - 1, whether or not a list names the position; no other entry is read */
@@ -113,12 +124,31 @@ typedef enum mla_lse_empty {
     MLA_LSE_EMPTY_ZERO = 2
 } mla_lse_empty;
 
-/* Rounding of the probabilities before they multiply V, where a contract makes it part of the result. */
+/*
+ * Rounding of the probabilities before they multiply V, where a contract makes it part of the result. The keys that a
+ * row may see are then taken in tiles of p_tile: those of segment 0 in ascending position (of a list: in its order,
+ * entries that name no visible key left out), then those of segment 1; a segment starts a tile of its own, so the last
+ * one of each may be shorter. Tile by tile, all in fp32, with m = the sink's logit and l = 1 before the first tile
+ * (-inf and 0 without a sink):
+ *
+ *     t = largest score of the tile       m' = max(m, t)       f = exp(m - m')       p[j] = exp(s[j] - m')
+ *     l = l * f + sum of p[j]             o = o * f + sum over the tile of round(p[j]) * v[j]         m = m'
+ *
+ * and o / l is the result; the sink has joined already. With
+ *
+ *     16BIT   round(p) = p in the dtype of q
+ *     HIF8    round(p) = hif8(16 p) / 16, to nearest, ties away from zero
+ *     INT8    round(p) = a * n, with a = exp(t - m') / 127 and n = p / a rounded to f16, then to an integer, both to
+ *             nearest even; the sum over the tile of n * v is an exact integer, multiplied once by a * pv_descale
+ *
+ * l is summed from p before it is rounded. The order of tiles is part of the result, so it does not depend on how the
+ * work is cut.
+ */
 typedef enum mla_p_rounding {
     MLA_P_ROUND_NONE = 0,  /* fp32 */
-    MLA_P_ROUND_16BIT = 1, /* to the dtype of q (f16 or bf16), against the running maximum in tiles of p_tile keys */
-    MLA_P_ROUND_INT8 = 2,  /* per tile, by its own maximum / 127 */
-    MLA_P_ROUND_HIF8 = 3   /* HiFloat8 of 16 p, against the running maximum in tiles of p_tile keys */
+    MLA_P_ROUND_16BIT = 1, /* q must be f16 or bf16 */
+    MLA_P_ROUND_INT8 = 2,  /* k must be i8 in every segment, v absent, d_v at most d_nope */
+    MLA_P_ROUND_HIF8 = 3
 } mla_p_rounding;
 
 typedef enum mla_arithmetic {
@@ -142,9 +172,10 @@ typedef struct mla_problem {
     size_t struct_size;
 
     /* queries */
-    mla_tensor q;         /* f32, f16 or bf16 [n_seq][n_q][n_head][d] or [n_token][n_head][d]; d = d_k, or d_nope with
-                             q_rope */
-    mla_tensor q_rope;    /* same leading dims and dtype as q, d = d_rope; absent: inside q */
+    mla_tensor q;         /* f32, f16, bf16, hif8 or i8 [n_seq][n_q][n_head][d] or [n_token][n_head][d]; d = d_k, or
+                             d_nope with q_rope */
+    mla_tensor q_rope;    /* f32, f16 or bf16, unless q is hif8 or i8 its dtype; same leading dims as q, d = d_rope;
+                             absent: inside q */
     mla_tensor q_begin;   /* packed: i32 [n_seq + 1], non-decreasing, within 0 .. n_token; tokens outside [q_begin[0],
                              q_begin[n_seq]) are left alone; absent: one token per sequence, n_seq = n_token */
     mla_tensor q_length;  /* i32 [n_seq], tokens in use, negative counts as 0, at most the slots of the sequence; tokens
@@ -158,13 +189,14 @@ typedef struct mla_problem {
 
     /* scores */
     float softmax_scale;   /* finite; multiplies q.k */
-    mla_tensor qk_descale; /* f32 [n_head], multiplies the scores of a head; absent: 1 */
+    mla_tensor qk_descale; /* f32 [n_head], multiplies <q, k> of a head without a rope part that is apart; absent: 1 */
     mla_tensor pv_descale; /* f32 [n_head], multiplies o of a head; absent: 1 */
     mla_tensor sink;       /* f32 [n_head], an extra scaled logit with value 0; -inf: none, +inf: o = 0; absent: none */
 
     /* outputs */
     mla_tensor o;   /* f32, f16 or bf16; dims of q with d_v last; rounded once, to nearest even */
-    mla_tensor lse; /* f32 [n_seq][n_q][n_head] or [n_token][n_head], any strides (so any transposed view); optional */
+    mla_tensor lse; /* f32, f16 or bf16 [n_seq][n_q][n_head] or [n_token][n_head], any strides (so any transposed view);
+                       optional */
     mla_tensor max; /* f32, as lse: largest scaled (and masked) score, natural units, -inf for empty rows; optional */
     mla_lse_base lse_base;
     mla_lse_empty lse_empty;
@@ -172,7 +204,7 @@ typedef struct mla_problem {
 
     /* numerics that are part of the result */
     mla_p_rounding p_rounding;
-    int32_t p_tile; /* keys per tile, >= 1 with p_rounding != NONE; else 0 */
+    int32_t p_tile; /* keys per tile, 1 .. 512 with p_rounding != NONE; else 0 */
     mla_arithmetic arithmetic;
 } mla_problem;
 

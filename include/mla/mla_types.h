@@ -46,7 +46,8 @@ typedef enum mla_dtype {
     MLA_DTYPE_I32 = 4,
     MLA_DTYPE_I64 = 5, /* recognised so that it can be refused by name */
     MLA_DTYPE_I8 = 6,
-    MLA_DTYPE_U8 = 7
+    MLA_DTYPE_U8 = 7,
+    MLA_DTYPE_HIF8 = 8 /* HiFloat8: 8 bits, 1 to 3 of them fraction; 2^-22 .. 2^15; exact in f16 and bf16 */
 } mla_dtype;
 
 typedef enum mla_device_type { MLA_DEVICE_CPU = 0, MLA_DEVICE_CUDA = 1 } mla_device_type;

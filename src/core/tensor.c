@@ -39,7 +39,8 @@ size_t mla_dtype_size(mla_dtype dtype)
     case MLA_DTYPE_BF16: return 2;
     case MLA_DTYPE_I64: return 8;
     case MLA_DTYPE_I8:
-    case MLA_DTYPE_U8: return 1;
+    case MLA_DTYPE_U8:
+    case MLA_DTYPE_HIF8: return 1;
     }
     return 0;
 }
@@ -55,6 +56,7 @@ const char *mla_dtype_name(mla_dtype dtype)
     case MLA_DTYPE_I64: return "i64";
     case MLA_DTYPE_I8: return "i8";
     case MLA_DTYPE_U8: return "u8";
+    case MLA_DTYPE_HIF8: return "hif8";
     }
     return "unknown";
 }

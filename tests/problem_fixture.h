@@ -23,6 +23,7 @@ typedef enum fixture_kind {
     LISTED,     /* paged, with a logical list cut per token */
     PHYSICAL,   /* a pool and a physical list cut per sequence */
     COMPRESSED, /* packed q; a window over segment 0 and compressed rows in segment 1, sink, rounding of P */
+    NZ,         /* paged, k and k_rope of layout NZ in pieces of 4 and 2 columns, one kv head */
     N_KIND
 } fixture_kind;
 
@@ -144,6 +145,14 @@ static inline void fixture_init(fixture *f, fixture_kind kind)
         s->k = mla_tensor_make(data->k, MLA_DTYPE_BF16, DIMS(N_PAGE, PAGE_SIZE, N_KV_HEAD, D));
         fixture_list(f, false);
         s->list_address = MLA_LIST_PHYSICAL;
+        break;
+    case NZ:
+        fixture_queries(f, true);
+        fixture_pages(f, 0);
+        s->layout = MLA_KEY_LAYOUT_NZ;
+        s->k = mla_tensor_make(data->k, MLA_DTYPE_BF16, DIMS(N_PAGE, D / 4, PAGE_SIZE, 4));
+        p->q_rope = mla_tensor_make(f->q_rope, MLA_DTYPE_BF16, DIMS(N_SEQ, N_Q, N_HEAD, D_ROPE));
+        s->k_rope = mla_tensor_make(data->rope, MLA_DTYPE_BF16, DIMS(N_PAGE, D_ROPE / 2, PAGE_SIZE, 2));
         break;
     case COMPRESSED:
     default:

@@ -68,11 +68,10 @@ static void test_dtypes(void **state)
         size_t size;
         const char *name;
     } known[] = {
-        {MLA_DTYPE_NONE, 0, 0, "none"},    {MLA_DTYPE_F32, 1, 4, "f32"}, {MLA_DTYPE_F16, 2, 2, "f16"},
-        {MLA_DTYPE_BF16, 3, 2, "bf16"},    {MLA_DTYPE_I32, 4, 4, "i32"}, {MLA_DTYPE_I64, 5, 8, "i64"},
-        {MLA_DTYPE_I8, 6, 1, "i8"},        {MLA_DTYPE_U8, 7, 1, "u8"},   {MLA_DTYPE_HIF8, 8, 1, "hif8"},
-        {(mla_dtype)9, 9, 0, "unknown"},
-        {(mla_dtype)-1, -1, 0, "unknown"},
+        {MLA_DTYPE_NONE, 0, 0, "none"},  {MLA_DTYPE_F32, 1, 4, "f32"},      {MLA_DTYPE_F16, 2, 2, "f16"},
+        {MLA_DTYPE_BF16, 3, 2, "bf16"},  {MLA_DTYPE_I32, 4, 4, "i32"},      {MLA_DTYPE_I64, 5, 8, "i64"},
+        {MLA_DTYPE_I8, 6, 1, "i8"},      {MLA_DTYPE_U8, 7, 1, "u8"},        {MLA_DTYPE_HIF8, 8, 1, "hif8"},
+        {(mla_dtype)9, 9, 0, "unknown"}, {(mla_dtype)-1, -1, 0, "unknown"},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         assert_int_equal((int)known[i].dtype, known[i].number); /* numbers are pinned */

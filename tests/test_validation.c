@@ -301,6 +301,27 @@ static void test_shapes(void **state)
     assert_memory_equal(s.segment[0].k_stride, ((int64_t[]){64, 16, 8}), sizeof s.segment[0].k_stride);
     assert_memory_equal(s.segment[0].k_rope_stride, ((int64_t[]){32, 8, 4}), sizeof s.segment[0].k_rope_stride);
     assert_memory_equal(s.segment[0].v_stride, ((int64_t[]){48, 12, 6}), sizeof s.segment[0].v_stride);
+    assert_int_equal(s.segment[0].k_pieces.columns, D);
+    assert_int_equal(s.segment[0].k_rope_pieces.columns, D_ROPE);
+    for (int64_t d = 0; d < D; d++) {
+        assert_int_equal(mla_column_offset(&s.segment[0].k_pieces, d), d);
+    }
+
+    fixture_init(&f, NZ);
+    assert_int_equal(mla_problem_resolve(&f.p, &s), MLA_STATUS_OK);
+    assert_int_equal(s.segment[0].addressing, MLA_ADDRESS_PAGED);
+    assert_int_equal(s.n_kv_head, 1);
+    assert_int_equal(s.group, N_HEAD);
+    assert_int_equal(s.segment[0].n_page, N_PAGE);
+    assert_int_equal(s.segment[0].page_size, PAGE_SIZE);
+    assert_memory_equal(s.segment[0].k_stride, ((int64_t[]){32, 4, 0}), sizeof s.segment[0].k_stride);
+    assert_memory_equal(s.segment[0].k_rope_stride, ((int64_t[]){16, 2, 0}), sizeof s.segment[0].k_rope_stride);
+    for (int64_t d = 0; d < D; d++) {
+        assert_int_equal(mla_column_offset(&s.segment[0].k_pieces, d), d / 4 * 16 + d % 4);
+    }
+    for (int64_t d = 0; d < D_ROPE; d++) {
+        assert_int_equal(mla_column_offset(&s.segment[0].k_rope_pieces, d), d / 2 * 8 + d % 2);
+    }
 
     fixture_init(&f, PACKED);
     assert_int_equal(mla_problem_resolve(&f.p, &s), MLA_STATUS_OK);

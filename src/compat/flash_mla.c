@@ -82,6 +82,9 @@ static mla_status lower_lse(const mla_tensor *lse, const mla_tensor *q, mla_tens
     if (!mla_tensor_present(lowered)) {
         return MLA_STATUS_OK;
     }
+    if (lowered->dtype != MLA_DTYPE_F32) {
+        return mla_fail(MLA_STATUS_BAD_DTYPE, "softmax_lse.dtype = %s must be f32", mla_dtype_name(lowered->dtype));
+    }
     mla_field field = {.tensor = lowered, .segment = -1}, of = {.tensor = q, .segment = -1};
     mla_extent extent[] = {mla_dim_extent(of, 0), mla_dim_extent(of, 2), mla_dim_extent(of, 1)};
     MLA_TRY(mla_field_check_dims(&field, "[b][h_q][s_q]", 3, extent)); /* here: the core would speak of other dims */

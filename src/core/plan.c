@@ -255,8 +255,14 @@ static uint64_t mix_index(uint64_t hash, const mla_tensor *t)
 
 uint64_t mla_plan_fingerprint(const mla_problem *problem, const mla_shape *shape)
 {
-    const int64_t sizes[] = {shape->n_seq,  shape->n_head, shape->n_kv_head, shape->n_q,     shape->n_token,
-                             shape->d_nope, shape->d_rope, shape->d_v,       shape->batched, shape->n_segment};
+    const int64_t sizes[] = {shape->n_seq,        shape->n_head,
+                             shape->n_kv_head,    shape->n_q,
+                             shape->n_token,      shape->d_nope,
+                             shape->d_rope,       shape->d_v,
+                             shape->batched,      shape->n_segment,
+                             problem->q.dtype,    problem->q_rope.dtype,
+                             problem->p_rounding, problem->p_tile,
+                             problem->arithmetic, mla_tensor_present(&problem->qk_descale)};
     uint64_t hash = 0x6d6c61u;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         hash = mix(hash, (uint64_t)sizes[i]);
@@ -270,6 +276,10 @@ uint64_t mla_plan_fingerprint(const mla_problem *problem, const mla_shape *shape
         const mla_segment *segment = &problem->segment[g];
         const mla_segment_shape *s = &shape->segment[g];
         const int64_t rules[] = {s->addressing,
+                                 segment->layout,
+                                 segment->k.dtype,
+                                 segment->k_rope.dtype,
+                                 segment->v.dtype,
                                  s->page_size,
                                  s->n_entry,
                                  segment->list_rule,

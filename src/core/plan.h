@@ -69,7 +69,8 @@ mla_status mla_plan_fill(const mla_problem *problem, const mla_shape *shape, mla
 /* What a worker should at least have to do. Only tests write it, so that small problems are shared out too. */
 extern int64_t mla_plan_worker_cost;
 
-/* Hash of everything that plan contents depend on: sizes, rules, and the values of lengths and begins. */
+/* Hash of everything that plan contents depend on: sizes, how inputs are stored, rules, and the values of lengths and
+ * begins. */
 uint64_t mla_plan_fingerprint(const mla_problem *problem, const mla_shape *shape);
 
 /* Visible range of one row in segment g: [*begin, *end) in index space. */

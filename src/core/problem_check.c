@@ -44,6 +44,7 @@ static mla_status check_enum(int32_t g, const char *name, int value, int last)
 static mla_status check_segment_scalars(const mla_segment *segment, int32_t g)
 {
     const mla_visible *visible = &segment->visible;
+    MLA_TRY(check_enum(g, "layout", (int)segment->layout, MLA_KEY_LAYOUT_NZ));
     MLA_TRY(check_enum(g, "list_address", (int)segment->list_address, MLA_LIST_PHYSICAL));
     MLA_TRY(check_enum(g, "list_rule", (int)segment->list_rule, MLA_LIST_STOP));
     MLA_TRY(check_enum(g, "visible.rule", (int)visible->rule, MLA_VISIBLE_COMPRESSED));
@@ -75,10 +76,10 @@ static mla_status check_scalars(const mla_problem *p)
     MLA_TRY(check_enum(-1, "lse_empty", (int)p->lse_empty, MLA_LSE_EMPTY_ZERO));
     MLA_TRY(check_enum(-1, "p_rounding", (int)p->p_rounding, MLA_P_ROUND_HIF8));
     MLA_TRY(check_enum(-1, "arithmetic", (int)p->arithmetic, MLA_ARITHMETIC_INT16));
-    if (p->p_rounding == MLA_P_ROUND_NONE ? p->p_tile != 0 : p->p_tile < 1) {
-        return mla_fail(MLA_STATUS_BAD_VALUE, "p_tile = %" PRId32 " must be %s p_rounding = %d (%s)", p->p_tile,
-                        p->p_rounding == MLA_P_ROUND_NONE ? "0 with" : "at least 1 with", (int)p->p_rounding,
-                        mla_p_rounding_word(p->p_rounding));
+    bool none = p->p_rounding == MLA_P_ROUND_NONE;
+    if (none ? p->p_tile != 0 : p->p_tile < 1 || p->p_tile > 512) {
+        return mla_fail(MLA_STATUS_BAD_VALUE, "p_tile = %" PRId32 " must be %s with p_rounding = %d (%s)", p->p_tile,
+                        none ? "0" : "between 1 and 512", (int)p->p_rounding, mla_p_rounding_word(p->p_rounding));
     }
     return MLA_STATUS_OK;
 }
@@ -99,11 +100,12 @@ typedef struct field_rule {
 
 #define DTYPES_I32 MLA_DTYPE_BIT(MLA_DTYPE_I32)
 #define DTYPES_F32 MLA_DTYPE_BIT(MLA_DTYPE_F32)
+#define DTYPES_STORED (MLA_DTYPES_FLOAT | MLA_DTYPES_8BIT)
 #define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
 
 /* Every tensor of mla_problem outside its segments. */
 static const field_rule PROBLEM_FIELDS[] = {
-    {"q", offsetof(mla_problem, q), MLA_DTYPES_FLOAT, FIELD_REQUIRED},
+    {"q", offsetof(mla_problem, q), DTYPES_STORED, FIELD_REQUIRED},
     {"q_rope", offsetof(mla_problem, q_rope), MLA_DTYPES_FLOAT, 0},
     {"q_begin", offsetof(mla_problem, q_begin), DTYPES_I32, 0},
     {"q_length", offsetof(mla_problem, q_length), DTYPES_I32, 0},
@@ -112,15 +114,15 @@ static const field_rule PROBLEM_FIELDS[] = {
     {"pv_descale", offsetof(mla_problem, pv_descale), DTYPES_F32, 0},
     {"sink", offsetof(mla_problem, sink), DTYPES_F32, 0},
     {"o", offsetof(mla_problem, o), MLA_DTYPES_FLOAT, FIELD_REQUIRED | FIELD_OUTPUT},
-    {"lse", offsetof(mla_problem, lse), DTYPES_F32, FIELD_OUTPUT | FIELD_ANY_STRIDE},
+    {"lse", offsetof(mla_problem, lse), MLA_DTYPES_FLOAT, FIELD_OUTPUT | FIELD_ANY_STRIDE},
     {"max", offsetof(mla_problem, max), DTYPES_F32, FIELD_OUTPUT | FIELD_ANY_STRIDE},
 };
 
 /* Every tensor of mla_segment. */
 static const field_rule SEGMENT_FIELDS[] = {
-    {"k", offsetof(mla_segment, k), MLA_DTYPES_FLOAT, FIELD_REQUIRED},
+    {"k", offsetof(mla_segment, k), DTYPES_STORED, FIELD_REQUIRED},
     {"k_rope", offsetof(mla_segment, k_rope), MLA_DTYPES_FLOAT, 0},
-    {"v", offsetof(mla_segment, v), MLA_DTYPES_FLOAT, 0},
+    {"v", offsetof(mla_segment, v), DTYPES_STORED, 0},
     {"k_begin", offsetof(mla_segment, k_begin), DTYPES_I32, 0},
     {"page_table", offsetof(mla_segment, page_table), DTYPES_I32, 0},
     {"length", offsetof(mla_segment, length), DTYPES_I32, 0},
@@ -288,7 +290,8 @@ static mla_status check_queries(mla_checker *c)
     if (mla_tensor_present(&p->q_rope)) {
         MLA_TRY(mla_check_per_token(c, &q_rope, "[n_seq][n_q][n_head][d_rope]", "[n_token][n_head][d_rope]", 2,
                                     (mla_extent[]){c->n_head, mla_any_extent()}));
-        MLA_TRY(mla_field_check_dtype(&q_rope, MLA_DTYPE_BIT(p->q.dtype)));
+        bool stored_in_8_bits = MLA_DTYPES_8BIT & MLA_DTYPE_BIT(p->q.dtype);
+        MLA_TRY(mla_field_check_dtype(&q_rope, stored_in_8_bits ? MLA_DTYPES_FLOAT : MLA_DTYPE_BIT(p->q.dtype)));
         MLA_TRY(check_positive(&q_rope, ndim - 1));
         c->d_rope = mla_dim_extent(q_rope, ndim - 1);
     }

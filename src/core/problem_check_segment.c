@@ -7,10 +7,22 @@
 
 #define PACKED_LAYOUT "[n_row][n_kv_head][d]"
 #define PAGED_LAYOUT "[n_page][page_size][n_kv_head][d]"
+#define NZ_LAYOUT "[n_page][d / c][page_size][c] of layout NZ"
 
-static const char *layout_of(const mla_tensor *k)
+static bool is_nz(const mla_segment *segment)
 {
-    return k->ndim == 3 ? PACKED_LAYOUT : PAGED_LAYOUT;
+    return segment->layout == MLA_KEY_LAYOUT_NZ;
+}
+
+static const char *layout_of(const mla_segment *segment)
+{
+    return is_nz(segment) ? NZ_LAYOUT : segment->k.ndim == 3 ? PACKED_LAYOUT : PAGED_LAYOUT;
+}
+
+/* Which dim of a k of 4 counts the rows of a page. */
+static int32_t slot_axis(const mla_segment *segment)
+{
+    return is_nz(segment) ? 2 : 1;
 }
 
 static mla_status check_absent(const mla_tensor *t, const char *path, int32_t g, const char *because)
@@ -31,19 +43,47 @@ static mla_status check_given(const mla_tensor *t, const char *path, int32_t g, 
     return mla_fail(MLA_STATUS_NULL_POINTER, "%s is missing: %s", mla_field_label(&field).text, because);
 }
 
-/* Strides by [page][slot][kv_head]; one page when packed. */
-static void row_strides(const mla_tensor *t, int64_t *stride)
+/* Strides by [page][slot][kv_head], one page when packed, and the pieces of a row of layout ROW. */
+static void row_strides(const mla_tensor *t, int64_t *stride, mla_pieces *pieces)
 {
     bool packed = t->ndim == 3;
     stride[0] = packed ? 0 : t->stride[0];
     stride[1] = t->stride[packed ? 0 : 1];
     stride[2] = t->stride[packed ? 1 : 2];
+    *pieces = (mla_pieces){.columns = t->dim[t->ndim - 1]};
+}
+
+/* k or k_rope of layout NZ, `d` columns in pieces that its own dims tell. */
+static mla_status check_nz(const mla_segment *segment, const mla_tensor *t, const char *path, int32_t g, mla_extent d,
+                           int64_t *stride, mla_pieces *pieces)
+{
+    mla_field k = mla_segment_field(&segment->k, "k", g), field = mla_segment_field(t, path, g);
+    mla_extent any = mla_any_extent();
+    MLA_TRY(mla_field_check_dims(&field, NZ_LAYOUT, 4,
+                                 t == &segment->k
+                                     ? (mla_extent[]){any, any, any, any}
+                                     : (mla_extent[]){mla_dim_extent(k, 0), any, mla_dim_extent(k, 2), any}));
+    int64_t columns;
+    if (__builtin_mul_overflow(t->dim[1], t->dim[3], &columns) || columns != d.value) {
+        return mla_fail(MLA_STATUS_BAD_SHAPE,
+                        "%s.dim[1] = %" PRId64 " pieces of dim[3] = %" PRId64 " columns are not the %" PRId64
+                        " columns of %s: " NZ_LAYOUT,
+                        mla_field_label(&field).text, t->dim[1], t->dim[3], d.value, mla_field_label(&d.of).text);
+    }
+    stride[0] = t->stride[0];
+    stride[1] = t->stride[2];
+    stride[2] = 0; /* one kv head */
+    *pieces = (mla_pieces){.columns = t->dim[3], .stride = t->stride[1]};
+    return MLA_STATUS_OK;
 }
 
 /* k_rope or v: rows where k has its own, `d` columns. */
 static mla_status check_beside_k(const mla_segment *segment, const mla_tensor *t, const char *path, int32_t g,
-                                 mla_extent d, int64_t *stride)
+                                 mla_extent d, int64_t *stride, mla_pieces *pieces)
 {
+    if (is_nz(segment)) {
+        return check_nz(segment, t, path, g, d, stride, pieces);
+    }
     mla_field k = mla_segment_field(&segment->k, "k", g), field = mla_segment_field(t, path, g);
     mla_extent extent[4];
     int32_t ndim = segment->k.ndim;
@@ -51,8 +91,8 @@ static mla_status check_beside_k(const mla_segment *segment, const mla_tensor *t
         extent[i] = mla_dim_extent(k, i);
     }
     extent[ndim - 1] = d;
-    MLA_TRY(mla_field_check_dims(&field, layout_of(&segment->k), ndim, extent));
-    row_strides(t, stride);
+    MLA_TRY(mla_field_check_dims(&field, layout_of(segment), ndim, extent));
+    row_strides(t, stride, pieces);
     return MLA_STATUS_OK;
 }
 
@@ -65,6 +105,10 @@ static mla_status check_rank(const mla_segment *segment, int32_t g)
     int32_t ndim = segment->k.ndim;
     bool packed = mla_tensor_present(&segment->k_begin);
     bool physical = mla_tensor_present(&segment->list) && segment->list_address == MLA_LIST_PHYSICAL;
+    if (is_nz(segment) && ndim != 4) {
+        return mla_fail(MLA_STATUS_BAD_SHAPE, "%s.ndim = %" PRId32 " must be 4: " NZ_LAYOUT, mla_field_label(&k).text,
+                        ndim);
+    }
     if (mla_tensor_present(&segment->page_table) && !packed && !physical && ndim != 4) {
         return mla_fail(MLA_STATUS_BAD_SHAPE, "%s.ndim = %" PRId32 " must be 4 because %s is given: " PAGED_LAYOUT,
                         mla_field_label(&k).text, ndim, mla_field_label(&page_table).text);
@@ -81,6 +125,57 @@ static mla_status check_rank(const mla_segment *segment, int32_t g)
     return physical ? MLA_STATUS_OK : check_given(&segment->k_begin, "k_begin", g, "a k of 3 dims is packed");
 }
 
+/* How many kv heads there are: for segment 0 to say, unless it has room for one alone. */
+static mla_status check_heads(mla_checker *c, int32_t g)
+{
+    const mla_segment *segment = &c->p->segment[g];
+    mla_field k = mla_segment_field(&segment->k, "k", g);
+    int32_t ndim = segment->k.ndim;
+    if (g > 0) {
+        if (is_nz(segment) && c->shape.n_kv_head != 1) {
+            return mla_fail(MLA_STATUS_BAD_SHAPE, "%s of layout NZ has one kv head, but %s.dim[%" PRId32 "] = %" PRId64,
+                            mla_field_label(&k).text, mla_field_label(&c->n_kv_head.of).text, c->n_kv_head.axis,
+                            c->n_kv_head.value);
+        }
+        return MLA_STATUS_OK;
+    }
+    c->n_kv_head = is_nz(segment) ? mla_number_extent("the kv heads of layout NZ", 1) : mla_dim_extent(k, ndim - 2);
+    int64_t n_kv_head = c->n_kv_head.value;
+    if (n_kv_head < 1 || c->n_head.value % n_kv_head != 0) {
+        return mla_fail(MLA_STATUS_BAD_SHAPE,
+                        "%s.dim[%" PRId32 "] = %" PRId64 " kv heads do not divide %s.dim[%" PRId32 "] = %" PRId64
+                        " query heads",
+                        mla_field_label(&k).text, ndim - 2, n_kv_head, mla_field_label(&c->n_head.of).text,
+                        c->n_head.axis, c->n_head.value);
+    }
+    c->shape.n_kv_head = n_kv_head;
+    c->shape.group = c->n_head.value / n_kv_head;
+    return MLA_STATUS_OK;
+}
+
+/* Values that are the first columns of the key: how many there may be. */
+static mla_status check_values_inside(const mla_checker *c, int32_t g)
+{
+    const mla_problem *p = c->p;
+    const mla_segment *segment = &p->segment[g];
+    mla_field k = mla_segment_field(&segment->k, "k", g);
+    const char *with = is_nz(segment)                      ? "with layout NZ"
+                       : p->p_rounding == MLA_P_ROUND_INT8 ? "with p_rounding = 2 (int8)"
+                                                           : NULL;
+    if (with != NULL && p->d_v > c->shape.d_nope) {
+        return mla_fail(MLA_STATUS_BAD_VALUE,
+                        "d_v = %" PRId64 " must be at most %" PRId64
+                        ": %s values are the first d_v columns of %s alone",
+                        p->d_v, c->shape.d_nope, with, mla_field_label(&k).text);
+    }
+    if (p->d_v > c->shape.d_k) {
+        return mla_fail(MLA_STATUS_BAD_VALUE,
+                        "d_v = %" PRId64 " must be at most d_k = %" PRId64 ": values are the first d_v columns of %s",
+                        p->d_v, c->shape.d_k, mla_field_label(&k).text);
+    }
+    return MLA_STATUS_OK;
+}
+
 static mla_status check_rows(mla_checker *c, int32_t g)
 {
     const mla_problem *p = c->p;
@@ -89,39 +184,36 @@ static mla_status check_rows(mla_checker *c, int32_t g)
     mla_field k = mla_segment_field(&segment->k, "k", g);
     int32_t ndim = segment->k.ndim;
     MLA_TRY(check_rank(segment, g));
-    if (g == 0) {
-        c->n_kv_head = mla_dim_extent(k, ndim - 2);
-        int64_t n_kv_head = c->n_kv_head.value;
-        if (n_kv_head < 1 || c->n_head.value % n_kv_head != 0) {
-            return mla_fail(MLA_STATUS_BAD_SHAPE,
-                            "%s.dim[%" PRId32 "] = %" PRId64 " kv heads do not divide %s.dim[%" PRId32 "] = %" PRId64
-                            " query heads",
-                            mla_field_label(&k).text, ndim - 2, n_kv_head, mla_field_label(&c->n_head.of).text,
-                            c->n_head.axis, c->n_head.value);
-        }
-        c->shape.n_kv_head = n_kv_head;
-        c->shape.group = c->n_head.value / n_kv_head;
+    MLA_TRY(check_heads(c, g));
+    if (is_nz(segment)) {
+        MLA_TRY(check_nz(segment, &segment->k, "k", g, c->d_nope, s->k_stride, &s->k_pieces));
+    } else {
+        MLA_TRY(mla_field_check_dims(&k, layout_of(segment), ndim,
+                                     ndim == 4
+                                         ? (mla_extent[]){mla_any_extent(), mla_any_extent(), c->n_kv_head, c->d_nope}
+                                         : (mla_extent[]){mla_any_extent(), c->n_kv_head, c->d_nope}));
+        row_strides(&segment->k, s->k_stride, &s->k_pieces);
     }
-    MLA_TRY(mla_field_check_dims(&k, layout_of(&segment->k), ndim,
-                                 ndim == 4 ? (mla_extent[]){mla_any_extent(), mla_any_extent(), c->n_kv_head, c->d_nope}
-                                           : (mla_extent[]){mla_any_extent(), c->n_kv_head, c->d_nope}));
-    row_strides(&segment->k, s->k_stride);
+    if (p->p_rounding == MLA_P_ROUND_INT8) {
+        MLA_TRY(mla_field_check_dtype(&k, MLA_DTYPE_BIT(MLA_DTYPE_I8)));
+        MLA_TRY(check_absent(&segment->v, "v", g, "with p_rounding = 2 (int8) values are the columns of k"));
+    }
 
     if (mla_tensor_present(&p->q_rope)) {
         MLA_TRY(check_given(&segment->k_rope, "k_rope", g,
                             "q_rope is given, so the key has a rope part of its own too"));
-        MLA_TRY(check_beside_k(segment, &segment->k_rope, "k_rope", g, c->d_rope, s->k_rope_stride));
+        MLA_TRY(check_beside_k(segment, &segment->k_rope, "k_rope", g, c->d_rope, s->k_rope_stride, &s->k_rope_pieces));
     } else {
         MLA_TRY(check_absent(&segment->k_rope, "k_rope", g, "q_rope is absent, so the rope part is inside q and k"));
     }
-    if (mla_tensor_present(&segment->v)) {
-        MLA_TRY(check_beside_k(segment, &segment->v, "v", g, c->d_v, s->v_stride));
-    } else if (p->d_v > c->shape.d_k) {
-        return mla_fail(MLA_STATUS_BAD_VALUE,
-                        "d_v = %" PRId64 " must be at most d_k = %" PRId64 ": values are the first d_v columns of %s",
-                        p->d_v, c->shape.d_k, mla_field_label(&k).text);
+    if (!mla_tensor_present(&segment->v)) {
+        return check_values_inside(c, g);
     }
-    return MLA_STATUS_OK;
+    if (is_nz(segment)) {
+        return check_absent(&segment->v, "v", g, "values of layout NZ are the columns of k");
+    }
+    mla_pieces one;
+    return check_beside_k(segment, &segment->v, "v", g, c->d_v, s->v_stride, &one);
 }
 
 /* Paged, batched or packed. */
@@ -151,18 +243,21 @@ static mla_status check_addressing(mla_checker *c, int32_t g)
         bool paged = table || physical;
         s->addressing = paged ? MLA_ADDRESS_PAGED : MLA_ADDRESS_BATCHED;
         s->n_page = segment->k.dim[0];
-        s->page_size = segment->k.dim[1];
+        s->page_size = segment->k.dim[slot_axis(segment)];
         if (table) {
             MLA_TRY(mla_field_check_dims(&page_table, "[n_seq][max_page]", 2,
                                          (mla_extent[]){c->n_seq, mla_any_extent()}));
             s->max_page = segment->page_table.dim[1];
         }
         if (paged && s->page_size < 1) {
-            return mla_fail(MLA_STATUS_BAD_SHAPE, "%s.dim[1] = 0 must be at least 1: the page size",
-                            mla_field_label(&k).text);
+            return mla_fail(MLA_STATUS_BAD_SHAPE, "%s.dim[%" PRId32 "] = 0 must be at least 1: the page size",
+                            mla_field_label(&k).text, slot_axis(segment));
         }
         if (!paged) {
-            MLA_TRY(mla_field_check_dims(&k, "[n_seq][max_len][n_kv_head][d] without a page table", 4,
+            MLA_TRY(mla_field_check_dims(&k,
+                                         is_nz(segment) ? "[n_seq][d / c][max_len][c] without a page table"
+                                                        : "[n_seq][max_len][n_kv_head][d] without a page table",
+                                         4,
                                          (mla_extent[]){c->n_seq, mla_any_extent(), mla_any_extent(),
                                                         mla_any_extent()}));
         }

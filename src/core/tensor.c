@@ -186,7 +186,7 @@ mla_status mla_field_check_dtype(const mla_field *field, unsigned dtypes)
     }
     char allowed[64] = "";
     size_t used = 0;
-    for (int d = MLA_DTYPE_F32; d <= MLA_DTYPE_U8; d++) {
+    for (int d = MLA_DTYPE_F32; d <= MLA_DTYPE_HIF8; d++) {
         if (dtypes & MLA_DTYPE_BIT(d)) {
             bool last = dtypes >> (d + 1) == 0;
             used += (size_t)snprintf(allowed + used, sizeof allowed - used, "%s%s",

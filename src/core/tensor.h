@@ -54,6 +54,7 @@ static inline mla_extent mla_number_extent(const char *name, int64_t value)
 #define MLA_DTYPE_BIT(dtype) (1u << (dtype))
 #define MLA_DTYPES_16BIT (MLA_DTYPE_BIT(MLA_DTYPE_F16) | MLA_DTYPE_BIT(MLA_DTYPE_BF16))
 #define MLA_DTYPES_FLOAT (MLA_DTYPE_BIT(MLA_DTYPE_F32) | MLA_DTYPES_16BIT)
+#define MLA_DTYPES_8BIT (MLA_DTYPE_BIT(MLA_DTYPE_I8) | MLA_DTYPE_BIT(MLA_DTYPE_HIF8))
 
 /* Rank, dims, sizes in 64 bits, device, address and alignment. The other checks and questions below may only be asked
  * about a tensor that passed this one. */

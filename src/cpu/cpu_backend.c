@@ -15,9 +15,52 @@
  */
 #define MLA_SPLIT_KEYS (6 * MLA_KEY_BLOCK)
 
+static bool is_8bit(const mla_tensor *t)
+{
+    return t->dtype == MLA_DTYPE_HIF8 || t->dtype == MLA_DTYPE_I8;
+}
+
+static mla_status refuse_8bit(const char *name, const mla_tensor *t)
+{
+    return mla_fail(MLA_STATUS_UNSUPPORTED, "%s.dtype = %s is not available on the CPU backend yet", name,
+                    mla_dtype_name(t->dtype));
+}
+
+/* Storage that has no kernels. */
+static mla_status accepts_storage(const mla_problem *problem, const mla_shape *shape)
+{
+    if (is_8bit(&problem->q)) {
+        return refuse_8bit("q", &problem->q);
+    }
+    for (int32_t g = 0; g < shape->n_segment; g++) {
+        const mla_segment *segment = &problem->segment[g];
+        if (is_8bit(&segment->k)) {
+            return refuse_8bit("k", &segment->k);
+        }
+        if (is_8bit(&segment->v)) {
+            return refuse_8bit("v", &segment->v);
+        }
+        if (segment->layout != MLA_KEY_LAYOUT_ROW) {
+            return mla_fail(MLA_STATUS_UNSUPPORTED,
+                            "segment[%d].layout = %d (NZ) is not available on the CPU backend yet", (int)g,
+                            (int)segment->layout);
+        }
+    }
+    /* one scale per row is multiplied into q, nope and rope part alike */
+    if (mla_tensor_present(&problem->qk_descale) && shape->d_rope > 0) {
+        return mla_fail(MLA_STATUS_UNSUPPORTED,
+                        "qk_descale beside a q_rope that it does not apply to is not available on the CPU backend yet");
+    }
+    if (mla_tensor_present(&problem->lse) && problem->lse.dtype != MLA_DTYPE_F32) {
+        return mla_fail(MLA_STATUS_UNSUPPORTED, "lse.dtype = %s is not available on the CPU backend yet, only f32",
+                        mla_dtype_name(problem->lse.dtype));
+    }
+    return MLA_STATUS_OK;
+}
+
 static mla_status cpu_accepts(const mla_problem *problem, const mla_shape *shape)
 {
-    (void)shape;
+    MLA_TRY(accepts_storage(problem, shape));
     if (problem->p_rounding != MLA_P_ROUND_NONE) {
         return mla_fail(MLA_STATUS_UNSUPPORTED,
                         "p_rounding = %d (%s) is not available on the CPU backend yet, only 0 (none)",

@@ -8,14 +8,15 @@
 
 #include "mla/mla_types.h"
 
-/* row [n]: elements [index, index + n) of an array of f32, f16 or bf16, exactly. */
+/* row [n]: elements [index, index + n) of an array of f32, f16, bf16, hif8 or i8, exactly. */
 void mla_ref_load_row(const void *data, mla_dtype dtype, int64_t index, int64_t n, double *row);
 double mla_ref_load(const void *data, mla_dtype dtype, int64_t index);
 
-/* Bits of `value` rounded once, to nearest even, to f32, f16 or bf16. A NaN gives the quiet NaN of its sign. */
+/* Bits of `value` rounded once: to nearest even for f32, f16, bf16 and i8, which has no numbers beyond -128 .. 127; to
+ * nearest, ties away from zero, for hif8. A NaN gives the quiet NaN of its sign, hif8's only one, and 0 in i8. */
 uint32_t mla_ref_encode(mla_dtype dtype, double value);
 
-/* The number that bits of f32, f16 or bf16 stand for, exactly. */
+/* The number that bits of these dtypes stand for, exactly. */
 double mla_ref_decode(mla_dtype dtype, uint32_t bits);
 
 /* Element `index` = encode(value). */

@@ -38,6 +38,15 @@ static int64_t key_offset(const int64_t *stride, const mla_ref_key *key, int64_t
     return key->page * stride[0] + key->slot * stride[1] + kv_head * stride[2];
 }
 
+/* n columns of a stored row that begins at element `at`, piece by piece. */
+static void load_pieces(const mla_tensor *t, int64_t at, const mla_pieces *pieces, int64_t n, double *row)
+{
+    for (int64_t d = 0; d < n; d += pieces->columns) {
+        int64_t columns = n - d < pieces->columns ? n - d : pieces->columns;
+        load_row(t, at + mla_column_offset(pieces, d), columns, row + d);
+    }
+}
+
 /* k [n] of a key: the first n columns of [nope | rope] */
 static void load_key(const mla_problem *problem, const mla_shape *shape, int32_t g, const mla_ref_key *key,
                      int64_t kv_head, int64_t n, double *k)
@@ -45,9 +54,10 @@ static void load_key(const mla_problem *problem, const mla_shape *shape, int32_t
     const mla_segment *segment = &problem->segment[g];
     const mla_segment_shape *sizes = &shape->segment[g];
     int64_t n_nope = n < shape->d_nope ? n : shape->d_nope;
-    load_row(&segment->k, key_offset(sizes->k_stride, key, kv_head), n_nope, k);
+    load_pieces(&segment->k, key_offset(sizes->k_stride, key, kv_head), &sizes->k_pieces, n_nope, k);
     if (n > n_nope) {
-        load_row(&segment->k_rope, key_offset(sizes->k_rope_stride, key, kv_head), n - n_nope, k + n_nope);
+        load_pieces(&segment->k_rope, key_offset(sizes->k_rope_stride, key, kv_head), &sizes->k_rope_pieces, n - n_nope,
+                    k + n_nope);
     }
 }
 
@@ -124,7 +134,8 @@ void mla_ref_row(const mla_problem *problem, const mla_shape *shape, int64_t s, 
     int64_t at = 0;
     for (int32_t g = 0; g < shape->n_segment; g++) {
         double scale = (double)problem->softmax_scale * factor_at(&problem->q_descale, 0) *
-                       factor_at(&problem->segment[g].descale, 0) * factor_at(&problem->qk_descale, h);
+                       factor_at(&problem->segment[g].descale, 0);
+        double qk_descale = factor_at(&problem->qk_descale, h);
         for (int64_t j = 0; j < n_candidate[g]; j++, at++) {
             mla_ref_key key;
             score[at] = -INFINITY;
@@ -134,7 +145,13 @@ void mla_ref_row(const mla_problem *problem, const mla_shape *shape, int64_t s, 
             }
             load_key(problem, shape, g, &key, h / shape->group, shape->d_k, k);
             double dot = 0, absolute = 0;
-            for (int64_t d = 0; d < shape->d_k; d++) {
+            for (int64_t d = 0; d < shape->d_nope; d++) {
+                dot += q[d] * k[d];
+                absolute += fabs(q[d] * k[d]);
+            }
+            dot *= qk_descale; /* not of a rope part that is apart */
+            absolute *= fabs(qk_descale);
+            for (int64_t d = shape->d_nope; d < shape->d_k; d++) {
                 dot += q[d] * k[d];
                 absolute += fabs(q[d] * k[d]);
             }

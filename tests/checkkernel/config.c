@@ -136,7 +136,7 @@ ck_config ck_config_random(uint64_t seed, int64_t work)
         random_segment(&c, g, most, r);
     }
     c.q_descale = ck_chance(r, 0.2) ? (float)(0.3 + ck_uniform(r)) : 0;
-    c.qk_descale = ck_chance(r, 0.2);
+    c.qk_descale = ck_chance(r, 0.2) && c.d_rope == 0; /* beside a rope part that is apart: check_formats.c */
     c.pv_descale = ck_chance(r, 0.2);
     c.sink = ck_chance(r, 0.6) ? CK_NO_SINK : (ck_sink)ck_between(r, 1, 4);
     c.want_lse = ck_chance(r, 0.8);

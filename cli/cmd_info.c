@@ -29,8 +29,7 @@ static const char help[] =
 
 #define MAX_ISA 32
 #define MAX_KERNEL 512
-
-static const char no_gpu[] = "none: this build has no CUDA backend";
+#define MAX_GPU 64
 
 static const char *const variables[] = {"MLA_ISA",    "OMP_NUM_THREADS", "OMP_PROC_BIND",
                                         "OMP_PLACES", "OMP_WAIT_POLICY", "GOMP_CPU_AFFINITY"};
@@ -44,6 +43,9 @@ typedef struct facts {
     mla_kernel_info kernel[MAX_KERNEL];
     size_t n_kernel;
     int32_t n_thread; /* that a call without options uses */
+    mla_gpu_info gpu[MAX_GPU];
+    size_t n_gpu;
+    char no_gpu[512]; /* why there is none */
 } facts;
 
 static void gather(facts *f)
@@ -54,6 +56,9 @@ static void gather(facts *f)
     f->n_kernel = mla_kernel_list(f->kernel, MAX_KERNEL);
     f->n_kernel = f->n_kernel < MAX_KERNEL ? f->n_kernel : MAX_KERNEL;
     f->n_thread = cli_default_threads();
+    f->n_gpu = mla_gpu_list(f->gpu, MAX_GPU);
+    f->n_gpu = f->n_gpu < MAX_GPU ? f->n_gpu : MAX_GPU;
+    snprintf(f->no_gpu, sizeof f->no_gpu, "%s", f->n_gpu == 0 ? mla_last_error() : "");
 }
 
 static const char *isa_state(const mla_isa_info *isa)
@@ -75,7 +80,15 @@ static void print_text(const facts *f)
     print_fact("system", "%s", m->system);
     print_fact("threads", "%d for a call that does not say (the process may use %d CPU%s)", (int)f->n_thread,
                (int)m->n_cpu, m->n_cpu == 1 ? "" : "s");
-    print_fact("gpus", "%s", no_gpu);
+    for (size_t i = 0; i < f->n_gpu; i++) {
+        const mla_gpu_info *gpu = &f->gpu[i];
+        print_fact(i == 0 ? "gpus" : "", "%zu: %s, compute capability %d.%d, %d multiprocessors, %s", i, gpu->name,
+                   (int)gpu->compute_capability / 10, (int)gpu->compute_capability % 10, (int)gpu->n_sm,
+                   text_bytes((double)gpu->memory_bytes, text[0]));
+    }
+    if (f->n_gpu == 0) {
+        print_fact("gpus", "none: %s", f->no_gpu);
+    }
     printf("\n");
     for (size_t i = 0; i < f->n_isa; i++) {
         print_fact(i == 0 ? "levels" : "", "%-12s %s", f->isa[i].name, isa_state(&f->isa[i]));
@@ -138,8 +151,18 @@ static cJSON *build_json(const facts *f)
         cJSON_AddBoolToObject(item, "selected", f->kernel[i].selected);
         cJSON_AddItemToArray(kernels, item);
     }
-    cJSON_AddItemToObject(root, "gpus", cJSON_CreateArray());
-    cJSON_AddStringToObject(root, "gpus_note", no_gpu);
+    cJSON *gpus = cJSON_AddArrayToObject(root, "gpus");
+    for (size_t i = 0; i < f->n_gpu; i++) {
+        cJSON *item = cJSON_CreateObject();
+        cJSON_AddStringToObject(item, "name", f->gpu[i].name);
+        cJSON_AddNumberToObject(item, "compute_capability", f->gpu[i].compute_capability);
+        cJSON_AddNumberToObject(item, "multiprocessors", f->gpu[i].n_sm);
+        cJSON_AddNumberToObject(item, "memory_bytes", (double)f->gpu[i].memory_bytes);
+        cJSON_AddItemToArray(gpus, item);
+    }
+    if (f->n_gpu == 0) {
+        cJSON_AddStringToObject(root, "gpus_note", f->no_gpu);
+    }
     cJSON *environment = cJSON_AddObjectToObject(root, "environment");
     for (size_t i = 0; i < N_VARIABLE; i++) {
         const char *value = getenv(variables[i]);

@@ -16,6 +16,12 @@
  * Threads: every function may be called from any thread; a plan is read-only after it is built and may be run by
  * several threads at once, each with its own workspace and outputs. mla_set_isa() is process-wide. The library never
  * prints, exits or aborts.
+ *
+ * GPUs: a problem whose tensors are on MLA_DEVICE_CUDA runs on that GPU, in its primary context (the one of the CUDA run
+ * time and of frameworks). Lengths, tables and lists then live there too and are read by the kernels alone, so a plan
+ * serves all their values. Work is queued on the stream and nothing waits for it: errors that show only there (a sticky
+ * CUDA error) are the stream owner's to find. mla_run() may be captured into a CUDA graph, and the graph replayed after
+ * lengths, tables, lists or data changed in place.
  */
 #ifndef MLA_H
 #define MLA_H
@@ -52,14 +58,26 @@ typedef struct mla_executor {
 typedef enum mla_backend {
     MLA_BACKEND_AUTO = 0, /* the fastest one for the device of the tensors */
     MLA_BACKEND_CPU = 1,
-    MLA_BACKEND_REF = 2 /* the oracle: fp64, straight from the formula, slow, host memory only */
+    MLA_BACKEND_REF = 2, /* the oracle: fp64, straight from the formula, slow, host memory only */
+    MLA_BACKEND_CUDA = 3 /* tensors in the memory of an NVIDIA GPU */
 } mla_backend;
+
+/* Where mla_attention() takes its workspace from, instead of from the heap or the GPU's own stream-ordered pool.
+ * `allocate` returns memory of the problem's device that may be used on `stream`, or NULL; `release` may be NULL. */
+typedef struct mla_allocator {
+    void *(*allocate)(void *context, size_t bytes, void *stream);
+    void (*release)(void *context, void *memory, void *stream);
+    void *context;
+} mla_allocator;
 
 /* All-zero (or a NULL pointer) means the defaults. */
 typedef struct mla_plan_options {
     mla_backend backend;
     int32_t n_thread;             /* OpenMP threads; 0: OpenMP's own choice (OMP_NUM_THREADS, affinity) */
     const mla_executor *executor; /* used instead of OpenMP; copied, context must outlive the plan; NULL: OpenMP */
+    void *stream; /* of mla_attention(), a CUstream or cudaStream_t; NULL: the GPU's default stream. Plans
+                                     do not depend on it: mla_run() is told its own */
+    const mla_allocator *allocator; /* of mla_attention(); NULL: libmla's own */
 } mla_plan_options;
 
 /* ---- plan, workspace, run ---------------------------------------------------------------------------------------- */
@@ -67,8 +85,8 @@ typedef struct mla_plan_options {
 typedef struct mla_plan mla_plan;
 
 /*
- * Checks the problem and decides who computes what. The plan depends on shapes, on rules and on the values of
- * lengths, begins and residuals, not on any data pointer; it copies what it needs. On success *plan must be released with mla_plan_free().
+ * Checks the problem and decides who computes what. The plan depends on shapes, on rules and, in host memory, on the
+ * values of lengths, begins and residuals, not on any data pointer; it copies what it needs. On success *plan must be released with mla_plan_free().
  * Errors: those of mla_problem_check(), UNSUPPORTED, OUT_OF_MEMORY; *plan is then NULL.
  */
 MLA_API mla_status mla_plan_build(const mla_problem *problem, const mla_plan_options *options, mla_plan **plan);
@@ -78,8 +96,8 @@ MLA_API void mla_plan_free(mla_plan *plan); /* NULL is fine */
 MLA_API size_t mla_plan_workspace_bytes(const mla_plan *plan);
 
 typedef struct mla_plan_info {
-    const char *backend; /* "cpu", "ref"; static storage */
-    const char *isa;     /* level of the kernels, "avx2"; "" where there is none */
+    const char *backend; /* "cpu", "ref", "cuda"; static storage */
+    const char *isa;     /* level of the kernels, "avx2"; on a GPU the variant, "generic"; "" where there is none */
     int32_t n_worker;
     int64_t n_item; /* pieces of work */
     int64_t n_slot; /* partial results merged at the end */
@@ -91,8 +109,9 @@ MLA_API mla_status mla_plan_describe(const mla_plan *plan, mla_plan_info *info);
 /*
  * Runs a problem with a plan built for the same shapes, lengths and options. Allocates nothing and writes every output
  * element once. workspace: workspace_bytes >= mla_plan_workspace_bytes(), any alignment, used by this call alone; NULL
- * if that is 0. stream: the device's stream, NULL on the CPU. Errors: those of mla_problem_check(), STALE_PLAN,
- * WORKSPACE_TOO_SMALL, NULL_POINTER; outputs are then untouched.
+ * if that is 0, else memory of the problem's device. stream: a CUstream (or cudaStream_t) of that GPU, NULL its default
+ * stream; NULL on the CPU. Errors: those of mla_problem_check(), STALE_PLAN, WORKSPACE_TOO_SMALL, NULL_POINTER; outputs
+ * are then untouched.
  */
 MLA_API mla_status mla_run(const mla_plan *plan, const mla_problem *problem, void *workspace, size_t workspace_bytes,
                            void *stream);
@@ -125,6 +144,17 @@ typedef struct mla_kernel_info {
 
 /* As mla_isa_list(), for the kernels of all levels compiled in. */
 MLA_API size_t mla_kernel_list(mla_kernel_info *info, size_t capacity);
+
+typedef struct mla_gpu_info {
+    char name[96];
+    int32_t compute_capability; /* 90 for 9.0 */
+    int32_t n_sm;               /* multiprocessors */
+    size_t memory_bytes;
+} mla_gpu_info;
+
+/* Fills up to `capacity` entries with the GPUs that MLA_DEVICE_CUDA tensors may be on, in the order of their ids, and
+ * returns how many there are. 0: mla_last_error() says why (no driver, no GPU, a build without kernels). */
+MLA_API size_t mla_gpu_list(mla_gpu_info *info, size_t capacity);
 
 #ifdef __cplusplus
 }

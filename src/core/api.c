@@ -13,21 +13,27 @@
 static mla_status choose_backend(mla_backend wanted, const mla_problem *problem, const mla_shape *shape,
                                  const mla_backend_ops **backend)
 {
-    if (problem->q.device.type != MLA_DEVICE_CPU) {
-        return mla_fail(MLA_STATUS_UNSUPPORTED, "q.device.type = %d has no backend in this build",
-                        (int)problem->q.device.type);
-    }
     switch (wanted) {
     case MLA_BACKEND_AUTO:
+        *backend = problem->q.device.type == MLA_DEVICE_CUDA ? &mla_backend_cuda_ops : &mla_backend_cpu_ops;
+        break;
     case MLA_BACKEND_CPU: *backend = &mla_backend_cpu_ops; break;
     case MLA_BACKEND_REF: *backend = &mla_backend_ref_ops; break;
+    case MLA_BACKEND_CUDA: *backend = &mla_backend_cuda_ops; break;
     default: return mla_fail(MLA_STATUS_BAD_VALUE, "options.backend = %d is not an mla_backend", (int)wanted);
+    }
+    if ((*backend)->device != problem->q.device.type) {
+        return mla_fail(MLA_STATUS_BAD_DEVICE, "options.backend = %d (%s) cannot reach tensors on device type %d",
+                        (int)wanted, (*backend)->name, (int)problem->q.device.type);
     }
     return (*backend)->accepts(problem, shape);
 }
 
 static mla_status read_options(const mla_plan_options *options, mla_plan *plan)
 {
+    if (options->allocator && !options->allocator->allocate) {
+        return mla_fail(MLA_STATUS_NULL_POINTER, "options.allocator->allocate is NULL");
+    }
     if (options->n_thread < 0) {
         return mla_fail(MLA_STATUS_BAD_VALUE, "options.n_thread = %d must not be negative", (int)options->n_thread);
     }
@@ -119,10 +125,18 @@ mla_status mla_plan_describe(const mla_plan *plan, mla_plan_info *info)
 }
 
 static mla_status run_resolved(const mla_plan *plan, const mla_problem *problem, const mla_shape *shape,
-                               void *workspace)
+                               void *workspace, void *stream)
 {
     uintptr_t start = ((uintptr_t)workspace + MLA_WORKSPACE_ALIGN - 1) / MLA_WORKSPACE_ALIGN * MLA_WORKSPACE_ALIGN;
-    return plan->backend->run(plan, problem, shape, (void *)start);
+    return plan->backend->run(plan, problem, shape, (void *)start, stream);
+}
+
+static mla_status check_stream(const mla_problem *problem, const void *stream)
+{
+    if (stream && problem->q.device.type == MLA_DEVICE_CPU) {
+        return mla_fail(MLA_STATUS_BAD_VALUE, "stream must be NULL for tensors in host memory");
+    }
+    return MLA_STATUS_OK;
 }
 
 mla_status mla_run(const mla_plan *plan, const mla_problem *problem, void *workspace, size_t workspace_bytes,
@@ -133,9 +147,7 @@ mla_status mla_run(const mla_plan *plan, const mla_problem *problem, void *works
     }
     mla_shape shape;
     MLA_TRY(mla_problem_resolve(problem, &shape));
-    if (stream) {
-        return mla_fail(MLA_STATUS_BAD_VALUE, "stream must be NULL for tensors in host memory");
-    }
+    MLA_TRY(check_stream(problem, stream));
     MLA_TRY(plan->backend->accepts(problem, &shape));
     if (mla_plan_fingerprint(problem, &shape) != plan->fingerprint) {
         return mla_fail(MLA_STATUS_STALE_PLAN, "plan was built for other shapes, rules or lengths; build it again");
@@ -148,26 +160,61 @@ mla_status mla_run(const mla_plan *plan, const mla_problem *problem, void *works
     if (need && !workspace) {
         return mla_fail(MLA_STATUS_NULL_POINTER, "workspace is NULL but %zu bytes are needed", need);
     }
-    return run_resolved(plan, problem, &shape, workspace);
+    return run_resolved(plan, problem, &shape, workspace, stream);
+}
+
+/* The one-shot call's workspace: from the caller's allocator, from the backend, or from the heap. */
+static mla_status allocate(const mla_plan *plan, const mla_plan_options *options, size_t bytes, void **memory)
+{
+    if (bytes == 0) {
+        return MLA_STATUS_OK;
+    }
+    if (options->allocator) {
+        *memory = options->allocator->allocate(options->allocator->context, bytes, options->stream);
+    } else if (plan->backend->allocate) {
+        return plan->backend->allocate(plan, bytes, options->stream, memory);
+    } else {
+        *memory = malloc(bytes);
+    }
+    if (!*memory) {
+        return mla_fail(MLA_STATUS_OUT_OF_MEMORY, "workspace of %zu bytes does not fit into memory", bytes);
+    }
+    return MLA_STATUS_OK;
+}
+
+static void release(const mla_plan *plan, const mla_plan_options *options, void *memory)
+{
+    if (memory == NULL) {
+        return;
+    }
+    if (options->allocator) {
+        if (options->allocator->release) {
+            options->allocator->release(options->allocator->context, memory, options->stream);
+        }
+    } else if (plan->backend->release) {
+        plan->backend->release(plan, memory, options->stream);
+    } else {
+        free(memory);
+    }
 }
 
 mla_status mla_attention(const mla_problem *problem, const mla_plan_options *options)
 {
     mla_shape shape;
     MLA_TRY(mla_problem_resolve(problem, &shape));
+    static const mla_plan_options defaults = {0};
+    options = options ? options : &defaults;
+    MLA_TRY(check_stream(problem, options->stream));
     mla_plan plan = {0};
     void *workspace = NULL;
     mla_status status = build_resolved(problem, &shape, options, &plan);
     if (status == MLA_STATUS_OK) {
-        size_t bytes = mla_plan_workspace_bytes(&plan);
-        workspace = bytes ? malloc(bytes) : NULL;
-        if (bytes && !workspace) {
-            status = mla_fail(MLA_STATUS_OUT_OF_MEMORY, "workspace of %zu bytes does not fit into memory", bytes);
-        } else {
-            status = run_resolved(&plan, problem, &shape, workspace);
-        }
+        status = allocate(&plan, options, mla_plan_workspace_bytes(&plan), &workspace);
     }
-    free(workspace);
+    if (status == MLA_STATUS_OK) {
+        status = run_resolved(&plan, problem, &shape, workspace, options->stream);
+    }
+    release(&plan, options, workspace);
     empty_plan(&plan);
     return status;
 }

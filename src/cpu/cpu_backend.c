@@ -134,8 +134,10 @@ static void combine_items(void *data, int64_t worker)
     }
 }
 
-static mla_status cpu_run(const mla_plan *plan, const mla_problem *problem, const mla_shape *shape, void *workspace)
+static mla_status cpu_run(const mla_plan *plan, const mla_problem *problem, const mla_shape *shape, void *workspace,
+                          void *stream)
 {
+    (void)stream;
     if (plan->n_item == 0) {
         return MLA_STATUS_OK;
     }

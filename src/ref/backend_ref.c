@@ -92,8 +92,10 @@ static void ref_share(void *data, int64_t index)
     }
 }
 
-static mla_status ref_run(const mla_plan *plan, const mla_problem *problem, const mla_shape *shape, void *workspace)
+static mla_status ref_run(const mla_plan *plan, const mla_problem *problem, const mla_shape *shape, void *workspace,
+                          void *stream)
 {
+    (void)stream;
     ref_run_context run = {plan, problem, shape, workspace};
     mla_parallel(plan, plan->n_item, ref_share, &run);
     return MLA_STATUS_OK;

@@ -3,7 +3,9 @@
 include(CMakePackageConfigHelpers)
 
 install(DIRECTORY include/mla DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
-install(TARGETS mla_shared mla_static EXPORT mla-targets)
+# Apart from them, so that they are found only by who asks for them and never take the place of the vendor's own.
+install(DIRECTORY include/compat/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/mla-compat FILES_MATCHING PATTERN "*.h")
+install(TARGETS mla_shared mla_static mla_compat EXPORT mla-targets)
 if(TARGET mla_cli)
     install(TARGETS mla_cli)
     install(FILES cli/mla.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
@@ -22,5 +24,7 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/mla-config-version.cmake DESTINATION $
 
 set(pkgconfig_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH prefix_from_pcfiledir /${pkgconfig_dir} /)
-configure_file(cmake/mla.pc.in mla.pc @ONLY)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/mla.pc DESTINATION ${pkgconfig_dir})
+foreach(package mla mla-compat)
+    configure_file(cmake/${package}.pc.in ${package}.pc @ONLY)
+    install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${package}.pc DESTINATION ${pkgconfig_dir})
+endforeach()

@@ -10,11 +10,10 @@ compiles() # header, compiler, flags...
     shift
     # The typedef: a header of macros alone would leave an empty translation unit, which ISO C forbids.
     printf '#include <%s>\n#include <%s>\ntypedef int not_empty;\n' "$header" "$header" \
-        | "$@" $strict -I "$root/include" -
+        | "$@" $strict -I "$root/include" -I "$root/include/compat" -
 }
 
-for path in "$root"/include/mla/*.h; do
-    header=mla/$(basename "$path")
+for header in $(cd "$root/include" && echo mla/*.h) $(cd "$root/include/compat" && echo */*.h); do
     check "$header alone as C11" compiles "$header" "${CC:-cc}" -std=c11 -x c
     check "$header alone as C++17" compiles "$header" "${CXX:-c++}" -std=c++17 -x c++
 done

@@ -65,8 +65,8 @@ typedef enum mla_list_address {
 /* What happens at an entry that names no visible key (negative, out of range, outside the visible range). */
 typedef enum mla_list_rule {
     MLA_LIST_SKIP = 0, /* it is skipped; valid entries may stand anywhere */
-    MLA_LIST_STOP = 1  /* a negative entry ends the list, others are skipped; of a LOGICAL list, no more entries are
-                          looked at than the visible range has positions */
+    MLA_LIST_STOP = 1  /* a negative entry ends the list, others are skipped; of a LOGICAL list under another rule than
+                          ALL, no more entries are looked at than the visible range has positions */
 } mla_list_rule;
 
 /* How the columns of a key row lie in memory. */

@@ -50,7 +50,8 @@ void mla_index_range(const mla_problem *problem, const mla_shape *shape, int32_t
         }
         n = limit < n ? limit : n;
     }
-    if (segment->list_rule == MLA_LIST_STOP && segment->list_address == MLA_LIST_LOGICAL && hi - lo < n) {
+    if (segment->list_rule == MLA_LIST_STOP && segment->list_address == MLA_LIST_LOGICAL &&
+        segment->visible.rule != MLA_VISIBLE_ALL && hi - lo < n) {
         n = hi - lo;
     }
     *begin = 0;

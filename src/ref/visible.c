@@ -100,7 +100,7 @@ int64_t mla_ref_candidates(const mla_problem *problem, const mla_shape *shape, i
     if (segment->list_rule == MLA_LIST_SKIP) {
         return n;
     }
-    if (segment->list_address == MLA_LIST_LOGICAL) {
+    if (segment->list_address == MLA_LIST_LOGICAL && segment->visible.rule != MLA_VISIBLE_ALL) {
         n = clamp(n, 0, seen.end - seen.begin);
     }
     for (int64_t j = 0; j < n; j++) {

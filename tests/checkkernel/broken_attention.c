@@ -146,7 +146,7 @@ static void candidates(const broken *b, int32_t g, int64_t s, int64_t token, int
         n = limit < n ? limit : n;
     }
     bool stop = segment->list_rule == MLA_LIST_STOP && b->bug != BUG_LIST_NO_STOP;
-    if (stop && segment->list_address == MLA_LIST_LOGICAL && width < n) {
+    if (stop && segment->list_address == MLA_LIST_LOGICAL && segment->visible.rule != MLA_VISIBLE_ALL && width < n) {
         n = width;
     }
     const int32_t *list = (const int32_t *)segment->list.data + per_token(b, &segment->list, s, token);

@@ -45,11 +45,41 @@ typedef struct mla_ref_row_result {
     const double *score, *magnitude;
 } mla_ref_row_result;
 
-/* Bytes of scratch that mla_ref_row() needs for any row of the problem. */
+/* Bytes of scratch that mla_ref_row() and mla_ref_row_rounded() need for any row of the problem. */
 size_t mla_ref_scratch_bytes(const mla_problem *problem, const mla_shape *shape);
 
-/* The row of token i of sequence s and query head h. o [d_v], not yet rounded; scratch is aligned to 8 bytes. */
+/* The row of token i of sequence s and query head h with exact probabilities, whatever p_rounding says. o [d_v], not yet
+ * rounded; scratch is aligned to 8 bytes. */
 void mla_ref_row(const mla_problem *problem, const mla_shape *shape, int64_t s, int64_t i, int64_t h, void *scratch,
                  double *o, mla_ref_row_result *row);
+
+/*
+ * The same with probabilities as p_rounding defines them; without a rounding it is mla_ref_row(). Only o differs: lse and
+ * max are made from probabilities before they are rounded. The definition is in fp32; here all but the rounding itself is
+ * in fp64. Where a probability lies so close to the border between two rounded ones that an fp32 score may push it over,
+ * this is one of the right results, and whoever compares has to allow for the other.
+ */
+void mla_ref_row_rounded(const mla_problem *problem, const mla_shape *shape, int64_t s, int64_t i, int64_t h,
+                         void *scratch, double *o, mla_ref_row_result *row);
+
+/* A tile of a row whose probabilities are rounded. */
+typedef struct mla_ref_tile {
+    int32_t g;                       /* its segment */
+    int64_t segment_begin;           /* the segment's first candidate, of row->score */
+    int64_t begin, end;              /* its candidates; those that name no visible key have no place in it */
+    double before, maximum, largest; /* running maximum m before it and m' after it; t, its own */
+} mla_ref_tile;
+
+/* Before the first tile. */
+mla_ref_tile mla_ref_tile_start(const mla_ref_row_result *row);
+
+/* Steps to the next tile of the row; false behind the last one. */
+bool mla_ref_tile_next(const mla_problem *problem, const mla_shape *shape, int64_t s, int64_t i,
+                       const mla_ref_row_result *row, mla_ref_tile *tile);
+
+/* round(p) = unit * mla_ref_p_round(p / unit): the unit, and p / unit before it is rounded, of a score in the tile. */
+double mla_ref_p_unit(const mla_problem *problem, const mla_ref_tile *tile);
+double mla_ref_p_in_units(const mla_problem *problem, const mla_ref_tile *tile, double score);
+double mla_ref_p_round(const mla_problem *problem, double p_in_units);
 
 #endif

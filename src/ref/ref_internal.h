@@ -6,6 +6,13 @@
 
 #include "ref.h"
 
+/* Finds candidate j as mla_ref_key_find() does, but a key that the mask hides counts as seen. */
+bool mla_ref_key_place(const mla_problem *problem, const mla_shape *shape, int32_t g, int64_t s, int64_t i, int64_t j,
+                       mla_ref_key *key);
+
+/* Optional f32 factors: element i, or 1 when the tensor is absent. */
+double mla_ref_factor(const mla_tensor *t, int64_t i);
+
 /* What is added to the score of a position (of a place in a PHYSICAL list); 0 without a mask. */
 double mla_ref_mask(const mla_problem *problem, const mla_shape *shape, int32_t g, int64_t s, int64_t i,
                     int64_t position);

@@ -8,8 +8,7 @@
 #include "ref.h"
 #include "ref_internal.h"
 
-/* Optional f32 factors: element i, or 1 when the tensor is absent. */
-static double factor_at(const mla_tensor *t, int64_t i)
+double mla_ref_factor(const mla_tensor *t, int64_t i)
 {
     return mla_tensor_present(t) ? mla_ref_load(t->data, t->dtype, i * t->stride[0]) : 1.0;
 }
@@ -71,7 +70,7 @@ void mla_ref_value(const mla_problem *problem, const mla_shape *shape, int32_t g
     } else {
         load_key(problem, shape, g, key, kv_head, shape->d_v, v);
     }
-    double descale = factor_at(&segment->descale, 0);
+    double descale = mla_ref_factor(&segment->descale, 0);
     for (int64_t c = 0; c < shape->d_v; c++) {
         v[c] *= descale;
     }
@@ -133,9 +132,9 @@ void mla_ref_row(const mla_problem *problem, const mla_shape *shape, int64_t s, 
     bool is_nan = false;
     int64_t at = 0;
     for (int32_t g = 0; g < shape->n_segment; g++) {
-        double scale = (double)problem->softmax_scale * factor_at(&problem->q_descale, 0) *
-                       factor_at(&problem->segment[g].descale, 0);
-        double qk_descale = factor_at(&problem->qk_descale, h);
+        double scale = (double)problem->softmax_scale * mla_ref_factor(&problem->q_descale, 0) *
+                       mla_ref_factor(&problem->segment[g].descale, 0);
+        double qk_descale = mla_ref_factor(&problem->qk_descale, h);
         for (int64_t j = 0; j < n_candidate[g]; j++, at++) {
             mla_ref_key key;
             score[at] = -INFINITY;
@@ -164,7 +163,7 @@ void mla_ref_row(const mla_problem *problem, const mla_shape *shape, int64_t s, 
         }
     }
     if (mla_tensor_present(&problem->sink)) {
-        row->sink = factor_at(&problem->sink, h);
+        row->sink = mla_ref_factor(&problem->sink, h);
     }
     if (row->n_visible == 0) {
         row->lse = lse_of_empty(problem);
@@ -187,7 +186,7 @@ void mla_ref_row(const mla_problem *problem, const mla_shape *shape, int64_t s, 
     row->lse = problem->lse_base == MLA_LSE_BASE2 ? row->lse / log(2.0) : row->lse;
 
     /* values */
-    double pv_descale = factor_at(&problem->pv_descale, h);
+    double pv_descale = mla_ref_factor(&problem->pv_descale, h);
     at = 0;
     for (int32_t g = 0; g < shape->n_segment; g++) {
         for (int64_t j = 0; j < n_candidate[g]; j++, at++) {

@@ -148,8 +148,8 @@ double mla_ref_mask(const mla_problem *problem, const mla_shape *shape, int32_t 
     return mla_ref_load(mask->data, mask->dtype, at);
 }
 
-bool mla_ref_key_find(const mla_problem *problem, const mla_shape *shape, int32_t g, int64_t s, int64_t i, int64_t j,
-                      mla_ref_key *key)
+bool mla_ref_key_place(const mla_problem *problem, const mla_shape *shape, int32_t g, int64_t s, int64_t i, int64_t j,
+                       mla_ref_key *key)
 {
     const mla_segment *segment = &problem->segment[g];
     const mla_segment_shape *sizes = &shape->segment[g];
@@ -171,5 +171,12 @@ bool mla_ref_key_find(const mla_problem *problem, const mla_shape *shape, int32_
         }
         key->position = position;
     }
-    return mla_ref_mask(problem, shape, g, s, i, key->position) != -INFINITY;
+    return true;
+}
+
+bool mla_ref_key_find(const mla_problem *problem, const mla_shape *shape, int32_t g, int64_t s, int64_t i, int64_t j,
+                      mla_ref_key *key)
+{
+    return mla_ref_key_place(problem, shape, g, s, i, j, key) &&
+           mla_ref_mask(problem, shape, g, s, i, key->position) != -INFINITY;
 }

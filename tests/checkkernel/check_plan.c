@@ -436,8 +436,7 @@ static void check_unsupported(void)
     size_t bytes = mla_plan_workspace_bytes(plan);
     void *workspace = ck_buffer("workspace", bytes);
     mla_plan_options options = options_of(2);
-    p.p_rounding = MLA_P_ROUND_16BIT;
-    p.p_tile = 64;
+    p.arithmetic = MLA_ARITHMETIC_INT16;
     CK_REQUIRE(mla_problem_check(&p) == MLA_STATUS_OK);
     CK_REQUIRE(mla_plan_build(&p, &options, &none) == MLA_STATUS_UNSUPPORTED && none == NULL);
     CK_REQUIRE(mla_run(plan, &p, workspace, bytes, NULL) == MLA_STATUS_UNSUPPORTED);

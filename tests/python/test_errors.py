@@ -252,7 +252,7 @@ NATIVE = {
         "out_dtype",
     ),
     "out of another shape": ({"out": np.zeros((2, 1, 4, 31), np.float32)}, ValueError, "out"),
-    "lse in float16": ({"lse": np.zeros((2, 1, 4), np.float16)}, TypeError, "lse"),
+    "lse in int32": ({"lse": np.zeros((2, 1, 4), np.int32)}, TypeError, "^lse.dtype = i32 must be f32, f16 or bf16$"),
     "causal and visible": ({"causal": True, "visible": "all"}, ValueError, "exclude each other"),
     "an unknown visible": ({"visible": "diagonal"}, ValueError, "visible = 'diagonal' must be one of 'all', 'causal'"),
     "a window of -2": ({"visible": mla.window(-2, 0)}, ValueError, "^visible.left = -2 must be at least -1$"),
@@ -266,15 +266,11 @@ NATIVE = {
     "a negative p_tile": ({"p_tile": -3, "p_rounding": "int8"}, ValueError, "^p_tile = -3 must be between 0 and"),
     "p_tile without p_rounding": ({"p_tile": 64}, ValueError, r"^p_tile = 64 must be 0 with p_rounding = 0 \(none\)$"),
     "p_rounding without p_tile": ({"p_rounding": "int8"}, ValueError, r"^p_tile = 0 .* p_rounding = 2 \(int8\)$"),
-    "p_rounding, where it is not implemented": (
-        {"p_rounding": "int8", "p_tile": 64},
-        NotImplementedError,
-        r"^p_rounding = 2 \(int8\) is not available .* only 0 \(none\)$",
-    ),
-    "p_rounding, which the oracle has not": (
-        {"p_rounding": "hif8", "p_tile": 64, "backend": "ref"},
-        NotImplementedError,
-        r"^p_rounding = 3 \(hif8\) is not implemented",
+    "p_rounding of other keys": ({"p_rounding": "int8", "p_tile": 64}, TypeError, "^k.dtype = f32 must be i8$"),
+    "a p_tile too wide": (
+        {"p_rounding": "hif8", "p_tile": 513},
+        ValueError,
+        r"^p_tile = 513 must be between 1 and 512 with p_rounding = 3 \(hif8\)$",
     ),
     "arithmetic, where it is not implemented": (
         {"arithmetic": "int16"},

@@ -26,6 +26,7 @@
 #ifndef MLA_H
 #define MLA_H
 
+#include "mla_formats.h"
 #include "mla_problem.h"
 #include "mla_types.h"
 #include "mla_version.h"
@@ -118,6 +119,36 @@ MLA_API mla_status mla_run(const mla_plan *plan, const mla_problem *problem, voi
 
 /* Plan, allocate, run, release, in one call. options may be NULL. Errors: those of the calls above. */
 MLA_API mla_status mla_attention(const mla_problem *problem, const mla_plan_options *options);
+
+/* ---- results of a part of the keys ------------------------------------------------------------------------------- */
+
+/*
+ * Joins results of the same queries over n_part disjoint parts of the keys (ring attention, a shared prefix, a cache
+ * spread over machines) into the result over all of them:
+ *
+ *     lse = log(sum_i exp(lse_part[i]))        o = sum_i exp(lse_part[i] - lse) * o_part[i]
+ *
+ *     o_part     [n_part], each f32, f16 or bf16 [...][d], 2 to 6 dims
+ *     lse_part   [n_part], each f32, f16 or bf16 [...]: the dims of o_part without the last
+ *     lse_base   of all lse: exp and log, or 2^x and log2
+ *     lse_empty  lse of a row for which no part has a key; its o is +0
+ *     o, lse     out, f32, f16 or bf16 with the dims of o_part and lse_part, positive strides; rounded once, to nearest
+ *                even. lse may be NULL
+ * Strides are free otherwise; n_part >= 1; dtypes need not agree with each other. A sink joins one part at most, and the
+ * lse of that part counts it.
+ *
+ * A part whose lse is +inf or -inf, or 0 under MLA_LSE_EMPTY_ZERO (a row that really has this lse is then lost), has no
+ * key for that row: its o is not read. Any other o counts, a NaN of it too. A single part that has keys comes out as it
+ * was. An lse of 16 bits is wrong by up to 2^-9 of its own size (bf16; f16: 2^-12), and weights then by a factor of exp
+ * of that: ask for f32 where parts are merged.
+ *
+ * Parts are added in the order given, in fp64, on the calling thread; nothing is allocated. In place: o may be the very
+ * view of one of o_part, and lse of one of lse_part. Apart from that outputs share no memory with anything.
+ * Errors: NULL_POINTER, BAD_SHAPE, BAD_DTYPE, BAD_STRIDE, BAD_VALUE, BAD_DEVICE; outputs are then untouched.
+ */
+MLA_API mla_status mla_merge_states(const mla_tensor *o_part, const mla_tensor *lse_part, int64_t n_part,
+                                    mla_lse_base lse_base, mla_lse_empty lse_empty, const mla_tensor *o,
+                                    const mla_tensor *lse);
 
 /* ---- what this machine and build can do -------------------------------------------------------------------------- */
 

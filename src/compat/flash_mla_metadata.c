@@ -30,11 +30,7 @@ static mla_status check_index_tensor(const mla_tensor *t, const char *name, cons
     MLA_TRY(mla_field_check_dtype(&field, MLA_DTYPE_BIT(MLA_DTYPE_I32)));
     MLA_TRY(mla_field_check_dims(&field, layout, ndim, extent));
     MLA_TRY(mla_field_check_contiguous(&field));
-    if (t->device.type != MLA_DEVICE_CPU) {
-        return mla_fail(MLA_STATUS_BAD_DEVICE, "%s is on device %d:%" PRId32 ", but must be in host memory",
-                        mla_field_label(&field).text, (int)t->device.type, t->device.id);
-    }
-    return MLA_STATUS_OK;
+    return mla_field_check_host(&field);
 }
 
 static mla_status check_arguments(const mla_tensor *cache_seqlens, int64_t num_heads_per_head_k, int64_t num_heads_k,

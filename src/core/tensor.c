@@ -179,6 +179,16 @@ mla_status mla_field_check(const mla_field *field)
     return MLA_STATUS_OK;
 }
 
+mla_status mla_field_check_host(const mla_field *field)
+{
+    const mla_device *device = &field->tensor->device;
+    if (device->type != MLA_DEVICE_CPU) {
+        return mla_fail(MLA_STATUS_BAD_DEVICE, "%s is on device %d:%" PRId32 ", but must be in host memory",
+                        mla_field_label(field).text, (int)device->type, device->id);
+    }
+    return MLA_STATUS_OK;
+}
+
 mla_status mla_field_check_dtype(const mla_field *field, unsigned dtypes)
 {
     if (dtypes & MLA_DTYPE_BIT(field->tensor->dtype)) {

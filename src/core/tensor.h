@@ -60,6 +60,9 @@ static inline mla_extent mla_number_extent(const char *name, int64_t value)
  * about a tensor that passed this one. */
 mla_status mla_field_check(const mla_field *field);
 
+/* In host memory. */
+mla_status mla_field_check_host(const mla_field *field);
+
 mla_status mla_field_check_dtype(const mla_field *field, unsigned dtypes);
 
 /* Rank and dims; `layout` is the notation of the header, "[n_seq][n_q][n_head][d]". */

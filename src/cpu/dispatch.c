@@ -43,7 +43,7 @@ static const level levels[] = {
     {&mla_kernels_avx512, has_avx512},
 #endif
 };
-enum { LEVEL_COUNT = sizeof levels / sizeof *levels, TABLE_SIZE = 4 * MLA_FORMAT_COUNT + 4 };
+enum { LEVEL_COUNT = sizeof levels / sizeof *levels, TABLE_SIZE = 4 * MLA_FORMAT_COUNT + 6 };
 
 /* One kernel of a table. Any function pointer may be converted to another function pointer type and compared. */
 typedef void (*any_kernel)(void);
@@ -68,6 +68,8 @@ static size_t list_table(const mla_cpu_kernels *k, table_entry entry[TABLE_SIZE]
     entry[n++] = (table_entry){"softmax", "f32", (any_kernel)k->softmax};
     entry[n++] = (table_entry){"pv", "f32", (any_kernel)k->pv};
     entry[n++] = (table_entry){"merge", "f32", (any_kernel)k->merge};
+    entry[n++] = (table_entry){"encode", "hif8", (any_kernel)k->hif8_encode};
+    entry[n++] = (table_entry){"decode", "hif8", (any_kernel)k->hif8_decode};
     return n;
 }
 

@@ -90,6 +90,10 @@ typedef void (*mla_merge_kernel)(float *o, const float *x, const float *a, const
 /* dst[c] = o[c] * factor, rounded to nearest even, for c in [0, d_v); o is one row inside a panelled accumulator. */
 typedef void (*mla_store_kernel)(const float *o, int64_t d_v, float factor, void *dst);
 
+/* The codes of x [n], and the numbers of code [n]: mla_hif8_from_f32() and mla_f32_from_hif8(), bit for bit. */
+typedef void (*mla_hif8_encode_kernel)(const float *x, int64_t n, bool saturate, uint8_t *code);
+typedef void (*mla_hif8_decode_kernel)(const uint8_t *code, int64_t n, float *x);
+
 /*
  * The stream kernel serves tasks of few rows, where converting a block for all rows would cost more than it saves: keys
  * are used where they lie, two at a time, while the memory brings the next ones. It is a whole softmax step: scores,
@@ -142,6 +146,8 @@ typedef struct mla_cpu_kernels {
     mla_pv_kernel pv;
     mla_merge_kernel merge;
     mla_store_kernel store[MLA_FORMAT_COUNT];
+    mla_hif8_encode_kernel hif8_encode; /* of the format helpers; attention decodes in load and pack */
+    mla_hif8_decode_kernel hif8_decode;
 
     mla_stream_kernel stream[MLA_FORMAT_COUNT]; /* NULL: none at this level */
     mla_stream_order stream_order[MLA_FORMAT_COUNT];

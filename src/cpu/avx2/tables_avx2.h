@@ -27,6 +27,8 @@ void mla_merge_f32_avx2(float *o, const float *x, const float *a, const float *b
 void mla_store_f32_avx2(const float *o, int64_t d_v, float factor, void *dst);
 void mla_store_f16_avx2(const float *o, int64_t d_v, float factor, void *dst);
 void mla_store_bf16_avx2(const float *o, int64_t d_v, float factor, void *dst);
+void mla_encode_hif8_avx2(const float *x, int64_t n, bool saturate, uint8_t *code);
+void mla_decode_hif8_avx2(const uint8_t *code, int64_t n, float *x);
 void mla_stream_f32_avx2(const mla_stream_block *block);
 void mla_stream_f16_avx2(const mla_stream_block *block);
 void mla_stream_bf16_avx2(const mla_stream_block *block);

@@ -7,6 +7,7 @@
 
 #include "convert.h"
 #include "cpu/kernels.h"
+#include "hif8.h"
 
 enum { COL_PANEL = 16 };
 
@@ -186,6 +187,20 @@ static void mla_store_bf16_scalar(const float *o, int64_t d_v, float factor, voi
     }
 }
 
+static void mla_encode_hif8_scalar(const float *x, int64_t n, bool saturate, uint8_t *code)
+{
+    for (int64_t i = 0; i < n; i++) {
+        code[i] = mla_hif8_from_f32(x[i], saturate);
+    }
+}
+
+static void mla_decode_hif8_scalar(const uint8_t *code, int64_t n, float *x)
+{
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = mla_f32_from_hif8(code[i]);
+    }
+}
+
 const mla_cpu_kernels mla_kernels_scalar = {
     .isa = "scalar",
     .col_panel = COL_PANEL,
@@ -197,4 +212,6 @@ const mla_cpu_kernels mla_kernels_scalar = {
     .pv = mla_pv_f32_scalar,
     .merge = mla_merge_f32_scalar,
     .store = {mla_store_f32_scalar, mla_store_f16_scalar, mla_store_bf16_scalar},
+    .hif8_encode = mla_encode_hif8_scalar,
+    .hif8_decode = mla_decode_hif8_scalar,
 };

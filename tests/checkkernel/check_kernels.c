@@ -374,8 +374,16 @@ typedef struct kind_check {
 } kind_check;
 
 static const kind_check kinds[] = {
-    {"load", check_load}, {"pack", check_pack},   {"qk", check_qk},       {"softmax", kernel_check_softmax},
-    {"pv", check_pv},     {"merge", check_merge}, {"store", check_store}, {"stream", kernel_check_stream},
+    {"load", check_load},
+    {"pack", check_pack},
+    {"qk", check_qk},
+    {"softmax", kernel_check_softmax},
+    {"pv", check_pv},
+    {"merge", check_merge},
+    {"store", check_store},
+    {"stream", kernel_check_stream},
+    {"encode", kernel_check_encode},
+    {"decode", kernel_check_decode},
 };
 
 const ck_test *ck_kernel_test_at(size_t index)

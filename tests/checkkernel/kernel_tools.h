@@ -37,5 +37,7 @@ __attribute__((format(printf, 4, 5))) void kernel_near(double got, double want, 
 
 void kernel_check_softmax(void);
 void kernel_check_stream(void);
+void kernel_check_encode(void);
+void kernel_check_decode(void);
 
 #endif

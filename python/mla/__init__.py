@@ -10,7 +10,9 @@ interface on top of the same library.
 
 from . import _core
 from ._attention import Segment, Visible, attention, compressed, window
+from ._formats import hif8_decode, hif8_dequantize, hif8_encode, hif8_quantize, nd_to_nz, nz_to_nd
 from ._machine import Isa, Kernel, isa, kernels, set_isa, version
+from ._merge import merge_states
 
 __version__ = _core.version()
 
@@ -22,8 +24,15 @@ __all__ = [
     "__version__",
     "attention",
     "compressed",
+    "hif8_decode",
+    "hif8_dequantize",
+    "hif8_encode",
+    "hif8_quantize",
     "isa",
     "kernels",
+    "merge_states",
+    "nd_to_nz",
+    "nz_to_nd",
     "set_isa",
     "version",
     "window",

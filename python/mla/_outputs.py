@@ -42,3 +42,31 @@ def _numpy_dtype(numpy, q, dtype, u16_is_bf16):
             "an out of bf16 needs the package ml_dtypes (or give out= as a uint16 array and dtype='bf16')"
         ) from None
     return bfloat16
+
+
+def codes_like_library(x, shape):
+    """An uninitialised uint8 array on the CPU: torch's if x is, else NumPy's."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        return x.new_empty(shape, dtype=torch.uint8)
+    import numpy
+
+    return numpy.empty(shape, numpy.uint8)
+
+
+_NUMPY_NAMES = {"i8": "int8", "u8": "uint8", "i32": "int32", "i64": "int64"}
+
+
+def same_like_library(x, shape):
+    """An uninitialised array of x's own dtype, whatever it is: torch's if x is, else NumPy's."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        return x.new_empty(shape)
+    import numpy
+
+    if isinstance(x, numpy.ndarray):
+        return numpy.empty(shape, x.dtype)
+    _, dtype = _core.describe(x, "x", True)
+    if dtype in _NUMPY_NAMES:
+        return numpy.empty(shape, _NUMPY_NAMES[dtype])
+    return numpy.empty(shape, _numpy_dtype(numpy, x, dtype, True))

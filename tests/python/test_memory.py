@@ -99,11 +99,11 @@ def test_calls_leak_nothing():
 
     tracemalloc.start()
     try:
-        before = rounds(500)
-        grown = rounds(1000) - before
+        held = [rounds(500)] + [rounds(1000) for _ in range(3)]
     finally:
         tracemalloc.stop()
-    assert grown < 1000 * 16  # not one object per round
+    # Not one object per round. A leak shows every time; the interpreter's own lists of spare tuples fill only once.
+    assert min(after - before for before, after in zip(held, held[1:])) < 1000 * 16
 
 
 def test_the_gil_is_released():

@@ -1,0 +1,355 @@
+/*
+ * quant_sparse_flash_mla_metadata.c - the metadata operator: what it checks, what it writes, and how that is recognised.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/shape.h"
+#include "core/tensor.h"
+#include "quant_sparse_flash_mla_rules.h"
+
+void mla_quant_sparse_flash_mla_metadata_init_sized(mla_quant_sparse_flash_mla_metadata_args *args, size_t struct_size)
+{
+    if (args == NULL) {
+        return;
+    }
+    memset(args, 0, struct_size);
+    if (struct_size >= sizeof args->struct_size) {
+        args->struct_size = struct_size;
+    }
+    if (struct_size != sizeof *args) {
+        return;
+    }
+    args->quant_mode = 1;
+    args->cmp_ratio = 1;
+    args->ori_win_left = -1;
+    args->ori_win_right = -1;
+    args->layout_q = "BSND";
+    args->layout_kv = "BSND";
+    args->has_ori_kv = true;
+    args->has_cmp_kv = true;
+}
+
+/* ---- the check --------------------------------------------------------------------------------------------------- */
+
+/* The same arguments in the operator's struct, for the rules that both share. */
+static void to_args(const qsfm_metadata_args *m, qsfm_args *args)
+{
+    mla_quant_sparse_flash_mla_init(args);
+    args->cu_seqlens_q = m->cu_seqlens_q;
+    args->cu_seqlens_ori_kv = m->cu_seqlens_ori_kv;
+    args->cu_seqlens_cmp_kv = m->cu_seqlens_cmp_kv;
+    args->seqused_q = m->seqused_q;
+    args->seqused_ori_kv = m->seqused_ori_kv;
+    args->seqused_cmp_kv = m->seqused_cmp_kv;
+    args->cmp_residual_kv = m->cmp_residual_kv;
+    args->ori_topk_length = m->ori_topk_length;
+    args->cmp_topk_length = m->cmp_topk_length;
+    args->metadata = m->metadata;
+    args->cmp_ratio = m->cmp_ratio;
+    args->ori_mask_mode = m->ori_mask_mode;
+    args->cmp_mask_mode = m->cmp_mask_mode;
+    args->ori_win_left = m->ori_win_left;
+    args->ori_win_right = m->ori_win_right;
+    args->layout_q = m->layout_q;
+    args->layout_kv = m->layout_kv;
+}
+
+typedef struct number_rule {
+    size_t offset;
+    const char *name;
+    int64_t low, high;
+} number_rule;
+
+#define NUMBER(member) offsetof(qsfm_metadata_args, member), #member
+
+static const number_rule NUMBERS[] = {
+    {NUMBER(num_heads_q), 1, 128},
+    {NUMBER(num_heads_kv), 1, 1},
+    {NUMBER(head_dim), 512, 512},
+    {NUMBER(quant_mode), 1, 2},
+    {NUMBER(batch_size), 0, INT64_MAX},
+    {NUMBER(max_seqlen_q), 0, INT64_MAX},
+    {NUMBER(max_seqlen_ori_kv), 0, INT64_MAX},
+    {NUMBER(max_seqlen_cmp_kv), 0, INT64_MAX},
+    {NUMBER(ori_topk), 0, INT64_MAX},
+    {NUMBER(cmp_topk), 0, INT64_MAX},
+};
+
+static mla_status check_numbers(const qsfm_metadata_args *m)
+{
+    for (size_t i = 0; i < sizeof NUMBERS / sizeof NUMBERS[0]; i++) {
+        const number_rule *rule = &NUMBERS[i];
+        int64_t value;
+        memcpy(&value, (const char *)m + rule->offset, sizeof value);
+        if (value >= rule->low && value <= rule->high) {
+            continue;
+        }
+        if (rule->high == INT64_MAX) {
+            return mla_fail(MLA_STATUS_BAD_VALUE, "%s = %" PRId64 " must be at least %" PRId64, rule->name, value,
+                            rule->low);
+        }
+        if (rule->low == rule->high) {
+            return mla_fail(MLA_STATUS_BAD_VALUE, "%s = %" PRId64 " must be %" PRId64, rule->name, value, rule->low);
+        }
+        return mla_fail(MLA_STATUS_BAD_VALUE, "%s = %" PRId64 " must be between %" PRId64 " and %" PRId64, rule->name,
+                        value, rule->low, rule->high);
+    }
+    return MLA_STATUS_OK;
+}
+
+static int64_t metadata_batch(const qsfm_metadata_args *m)
+{
+    if (mla_qsfm_given(&m->seqused_q)) {
+        return m->seqused_q.dim[0];
+    }
+    if (mla_qsfm_given(&m->cu_seqlens_q)) {
+        return m->cu_seqlens_q.dim[0] - 1;
+    }
+    return m->batch_size > 0 ? m->batch_size : -1;
+}
+
+static mla_status check(const qsfm_metadata_args *m, uint32_t *facts)
+{
+    if (m == NULL) {
+        return mla_fail(MLA_STATUS_NULL_POINTER, "args is NULL");
+    }
+    if (m->struct_size != sizeof *m) {
+        return mla_fail(MLA_STATUS_BAD_VALUE,
+                        "args.struct_size = %zu differs from this library's %zu: it is not set by "
+                        "mla_quant_sparse_flash_mla_metadata_init(), or quant_sparse_flash_mla.h is of another version",
+                        m->struct_size, sizeof *m);
+    }
+    if (!mla_qsfm_given(&m->metadata)) { /* not NULL_POINTER: the vendor has 161002 here */
+        return mla_fail(MLA_STATUS_BAD_VALUE, "metadata is missing or empty: the result needs a place");
+    }
+    if (m->layout_q == NULL || m->layout_kv == NULL) {
+        return mla_fail(MLA_STATUS_BAD_VALUE, "%s is NULL", m->layout_q == NULL ? "layout_q" : "layout_kv");
+    }
+    MLA_TRY(check_numbers(m));
+    qsfm_args args;
+    to_args(m, &args);
+    qsfm_lists lists = {.has_cmp = m->has_cmp_kv,
+                        .ori_list = m->ori_topk > 0,
+                        .cmp_list = m->has_cmp_kv && m->cmp_topk > 0,
+                        .ori_topk_length = mla_qsfm_given(&m->ori_topk_length)};
+    MLA_TRY(mla_qsfm_check_attributes(&args, QSFM_METADATA, &lists, facts));
+    if (!m->has_ori_kv) {
+        *facts &= ~(uint32_t)QSFM_ORI_NEEDS_LEN;
+    }
+    MLA_TRY(mla_qsfm_check_existence(&args, QSFM_METADATA, *facts));
+    qsfm_sizes sizes = {.batch = metadata_batch(m), .s1 = -1, .t1 = -1, .n1 = -1};
+    return mla_qsfm_check_tensors(&args, QSFM_METADATA, *facts, &sizes);
+}
+
+mla_status mla_quant_sparse_flash_mla_metadata_check(const mla_quant_sparse_flash_mla_metadata_args *args)
+{
+    uint32_t facts;
+    return check(args, &facts);
+}
+
+/* ---- numbers inside the tensors ---------------------------------------------------------------------------------- */
+
+static const int32_t *values_of(const mla_tensor *t)
+{
+    return mla_qsfm_given(t) ? t->data : NULL;
+}
+
+static mla_status check_begins(const mla_tensor *t, const char *name)
+{
+    const int32_t *begin = values_of(t);
+    for (int64_t b = 0; begin != NULL && b < t->dim[0]; b++) {
+        if (b == 0 ? begin[b] != 0 : begin[b] < begin[b - 1]) {
+            return mla_fail(MLA_STATUS_OUT_OF_RANGE, "%s[%" PRId64 "] = %" PRId32 " must be %s", name, b, begin[b],
+                            b == 0 ? "0" : "at least the one before it");
+        }
+    }
+    return MLA_STATUS_OK;
+}
+
+/* Lengths from 0 to the slot of a packed sequence, else to the largest length that the caller named. */
+static mla_status check_lengths(const mla_tensor *t, const char *name, const mla_tensor *begins, int64_t max)
+{
+    const int32_t *length = values_of(t), *begin = values_of(begins);
+    for (int64_t b = 0; length != NULL && b < t->dim[0]; b++) {
+        int64_t limit = begin != NULL ? (int64_t)begin[b + 1] - begin[b] : max > 0 ? max : INT64_MAX;
+        if (length[b] < 0 || length[b] > limit) {
+            return mla_fail(MLA_STATUS_OUT_OF_RANGE, "%s[%" PRId64 "] = %" PRId32 " must be between 0 and %" PRId64,
+                            name, b, length[b], limit);
+        }
+    }
+    return MLA_STATUS_OK;
+}
+
+static mla_status check_list_lengths(const mla_tensor *t, const char *name, const mla_tensor *begins)
+{
+    const int32_t *length = values_of(t), *begin = values_of(begins);
+    if (length == NULL) {
+        return MLA_STATUS_OK;
+    }
+    int64_t rows = t->dim[0] * (t->ndim == 3 ? t->dim[1] : 1);
+    if (begin != NULL && begin[begins->dim[0] - 1] > rows) {
+        return mla_fail(MLA_STATUS_OUT_OF_RANGE,
+                        "%s.dim[0] = %" PRId64 " has no row for each of %" PRId32 " query tokens", name, rows,
+                        begin[begins->dim[0] - 1]);
+    }
+    for (int64_t i = 0; i < rows; i++) {
+        if (length[i] < 0) {
+            return mla_fail(MLA_STATUS_OUT_OF_RANGE, "%s[%" PRId64 "] = %" PRId32 " is negative", name, i, length[i]);
+        }
+    }
+    return MLA_STATUS_OK;
+}
+
+static mla_status check_values(const qsfm_metadata_args *m)
+{
+    MLA_TRY(check_begins(&m->cu_seqlens_q, "cu_seqlens_q"));
+    MLA_TRY(check_begins(&m->cu_seqlens_ori_kv, "cu_seqlens_ori_kv"));
+    MLA_TRY(check_begins(&m->cu_seqlens_cmp_kv, "cu_seqlens_cmp_kv"));
+    MLA_TRY(check_lengths(&m->seqused_q, "seqused_q", &m->cu_seqlens_q, m->max_seqlen_q));
+    MLA_TRY(check_lengths(&m->seqused_ori_kv, "seqused_ori_kv", &m->cu_seqlens_ori_kv, m->max_seqlen_ori_kv));
+    MLA_TRY(check_lengths(&m->seqused_cmp_kv, "seqused_cmp_kv", &m->cu_seqlens_cmp_kv, m->max_seqlen_cmp_kv));
+    const int32_t *residual = values_of(&m->cmp_residual_kv);
+    for (int64_t b = 0; residual != NULL && b < m->cmp_residual_kv.dim[0]; b++) {
+        if (residual[b] < 0 || (m->has_cmp_kv && residual[b] >= m->cmp_ratio)) {
+            return mla_fail(MLA_STATUS_OUT_OF_RANGE,
+                            "cmp_residual_kv[%" PRId64 "] = %" PRId32 " must be between 0 and cmp_ratio - 1 = %" PRId64,
+                            b, residual[b], m->cmp_ratio - 1);
+        }
+    }
+    MLA_TRY(check_list_lengths(&m->ori_topk_length, "ori_topk_length", &m->cu_seqlens_q));
+    return check_list_lengths(&m->cmp_topk_length, "cmp_topk_length", &m->cu_seqlens_q);
+}
+
+/* ---- what is written --------------------------------------------------------------------------------------------- */
+
+enum {
+    WORD_MAGIC,
+    WORD_VERSION,
+    WORD_CHECKSUM, /* of all words after it */
+    WORD_FINGERPRINT_LOW,
+    WORD_FINGERPRINT_HIGH,
+    WORD_COUNT = MLA_QUANT_SPARSE_FLASH_MLA_METADATA_WORDS
+};
+
+#define MAGIC 0x51414c4du /* "MLAQ" */
+#define VERSION 1u
+
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+    return hash ^ (hash >> 29);
+}
+
+static uint64_t mix_tensor(uint64_t hash, const mla_tensor *t)
+{
+    if (!mla_qsfm_given(t)) {
+        return mix(hash, 0);
+    }
+    int64_t count = 1;
+    for (int32_t i = 0; i < t->ndim; i++) {
+        count *= t->dim[i];
+    }
+    hash = mix(hash, (uint64_t)count + 1);
+    const int32_t *value = t->data;
+    for (int64_t i = 0; i < count; i++) {
+        hash = mix(hash, (uint32_t)value[i]);
+    }
+    return hash;
+}
+
+/* Of everything that both operators are told. `args` holds the tensors and attributes of either. */
+static uint64_t fingerprint(const qsfm_args *args, uint32_t facts, int64_t batch, int64_t n1, int64_t k1, int64_t k2)
+{
+    const mla_tensor *const tensors[] = {&args->cu_seqlens_q,    &args->cu_seqlens_ori_kv, &args->cu_seqlens_cmp_kv,
+                                         &args->seqused_q,       &args->seqused_ori_kv,    &args->seqused_cmp_kv,
+                                         &args->cmp_residual_kv, &args->ori_topk_length,   &args->cmp_topk_length};
+    const uint32_t layouts = QSFM_Q_BSND | QSFM_Q_TND | QSFM_KV_BSND | QSFM_KV_TND | QSFM_KV_PA | QSFM_CMP;
+    const int64_t numbers[] = {batch,
+                               n1,
+                               k1,
+                               k2,
+                               facts & layouts,
+                               facts & QSFM_CMP ? args->cmp_ratio : 1,
+                               args->ori_mask_mode,
+                               args->cmp_mask_mode,
+                               args->ori_win_left,
+                               args->ori_win_right};
+    uint64_t hash = MAGIC;
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        hash = mix(hash, (uint64_t)numbers[i]);
+    }
+    for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
+        hash = mix_tensor(hash, tensors[i]);
+    }
+    return hash;
+}
+
+static uint32_t checksum(const uint32_t *word)
+{
+    uint64_t hash = VERSION;
+    for (int i = WORD_CHECKSUM + 1; i < WORD_COUNT; i++) {
+        hash = mix(hash, word[i]);
+    }
+    return (uint32_t)(hash ^ (hash >> 32));
+}
+
+static mla_status check_host(const mla_tensor *metadata)
+{
+    if (metadata->device.type == MLA_DEVICE_CPU) {
+        return MLA_STATUS_OK;
+    }
+    return mla_fail(MLA_STATUS_BAD_DEVICE, "metadata is on device %d:%" PRId32 ", but must be in host memory",
+                    (int)metadata->device.type, metadata->device.id);
+}
+
+mla_status mla_quant_sparse_flash_mla_metadata(const mla_quant_sparse_flash_mla_metadata_args *m)
+{
+    uint32_t facts;
+    MLA_TRY(check(m, &facts));
+    MLA_TRY(check_host(&m->metadata));
+    MLA_TRY(check_values(m));
+    qsfm_args args;
+    to_args(m, &args);
+    int64_t batch = metadata_batch(m);
+    uint64_t print = fingerprint(&args, facts, batch, m->num_heads_q, m->ori_topk, m->has_cmp_kv ? m->cmp_topk : 0);
+    uint32_t *word = m->metadata.data;
+    memset(word, 0, WORD_COUNT * sizeof *word);
+    word[WORD_MAGIC] = MAGIC;
+    word[WORD_VERSION] = VERSION;
+    word[WORD_FINGERPRINT_LOW] = (uint32_t)print;
+    word[WORD_FINGERPRINT_HIGH] = (uint32_t)(print >> 32);
+    word[WORD_CHECKSUM] = checksum(word);
+    return MLA_STATUS_OK;
+}
+
+/* ---- how it is recognised ---------------------------------------------------------------------------------------- */
+
+static int64_t width_of(const mla_tensor *list)
+{
+    return mla_qsfm_given(list) ? list->dim[list->ndim - 1] : 0;
+}
+
+mla_status mla_quant_sparse_flash_mla_metadata_state(const mla_quant_sparse_flash_mla_args *args,
+                                                     mla_metadata_state *state)
+{
+    uint32_t facts;
+    if (state == NULL) {
+        return mla_fail(MLA_STATUS_NULL_POINTER, "state is NULL");
+    }
+    MLA_TRY(mla_qsfm_check(args, &facts));
+    *state = MLA_METADATA_FOREIGN;
+    if (!mla_qsfm_given(&args->metadata)) {
+        return MLA_STATUS_OK;
+    }
+    MLA_TRY(check_host(&args->metadata));
+    const uint32_t *word = args->metadata.data;
+    if (word[WORD_MAGIC] != MAGIC || word[WORD_VERSION] != VERSION || word[WORD_CHECKSUM] != checksum(word)) {
+        return MLA_STATUS_OK;
+    }
+    uint64_t print = fingerprint(args, facts, mla_qsfm_batch(args, facts), args->q.dim[args->q.ndim - 2],
+                                 width_of(&args->ori_sparse_indices), width_of(&args->cmp_sparse_indices));
+    bool fresh = word[WORD_FINGERPRINT_LOW] == (uint32_t)print && word[WORD_FINGERPRINT_HIGH] == print >> 32;
+    *state = fresh ? MLA_METADATA_FRESH : MLA_METADATA_STALE;
+    return MLA_STATUS_OK;
+}

@@ -20,6 +20,12 @@ LD_LIBRARY_PATH=$(dirname "$pc_dir")
 export PKG_CONFIG_PATH LD_LIBRARY_PATH
 
 same_headers() { diff -r "$root/include/mla" "$prefix/include/mla"; }
+same_compat_headers() { diff -r "$root/include/compat" "$prefix/include/mla-compat"; }
+build_client() # compiler and flags
+{
+    "$@" -Wall -Wextra -pedantic -Werror "$tests_dir/install/aclnn_client.c" -x none \
+        $(pkg-config --cflags --libs mla-compat) -lm -o "$scratch/client"
+}
 build_shared() { "$cc" "$tests_dir/install/consumer.c" $(pkg-config --cflags --libs mla) -o "$scratch/shared"; }
 build_static()
 {
@@ -38,6 +44,7 @@ build_cmake()
 }
 
 check "the installed headers are the public ones" same_headers
+check "the installed headers of the vendors' names are the public ones" same_compat_headers
 check "pkg-config knows the version" test "$(pkg-config --modversion mla)" = \
     "$(sed -n 's/^#define MLA_VERSION_STRING "\(.*\)"$/\1/p' "$root/include/mla/mla_version.h")"
 check "a C program builds with cc and pkg-config alone" build_shared
@@ -50,9 +57,15 @@ for example in native flash_mla; do
     check "examples/$example.c builds as its head says" build_example "$example"
     check "examples/$example.c gets the answer it expects" "$scratch/$example"
 done
-check "a CMake project finds mla::mla and mla::mla_static" build_cmake
+for language in c c++; do
+    [ "$language" = c ] && client_cc="$cc -std=c11" || client_cc="${CXX:-c++} -std=c++17"
+    check "a client of aclnn builds as $language with mla-compat alone" build_client $client_cc -x "$language"
+    check "the client as $language gets the answer it expects" "$scratch/client"
+done
+check "a CMake project finds mla::mla, mla::mla_static and mla::mla_compat" build_cmake
 check "the CMake project's program with the shared library runs" "$scratch/cmake/consumer"
 check "the CMake project's program with the static library runs" "$scratch/cmake/consumer_static"
+check "the CMake project's client of aclnn runs" "$scratch/cmake/aclnn_client"
 unset LD_LIBRARY_PATH
 if [ -e "$build/mla" ]; then
     check "the installed command finds its library by itself" "$prefix/bin/mla" --version

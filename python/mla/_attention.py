@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Optional, Tuple, Union
 from . import _core
 from ._outputs import empty_like_library
 
+_LAYOUT = {"row": 0, "nz": 1}
 _LIST_ADDRESS = {"logical": 0, "physical": 1}
 _LIST_RULE = {"skip": 0, "stop": 1}
 _VISIBLE_ALL, _VISIBLE_CAUSAL, _VISIBLE_WINDOW, _VISIBLE_COMPRESSED = range(4)
@@ -106,6 +107,7 @@ class Segment:
         *,
         v=None,
         k_rope=None,
+        layout="row",
         k_begin=None,
         page_table=None,
         lengths=None,
@@ -125,7 +127,7 @@ class Segment:
                     "visible must be 'all' with list_address = 'physical': the list names rows of the whole cache, "
                     "not positions of a sequence"
                 )
-        elif page_table is not None and k_begin is None:
+        elif page_table is not None and k_begin is None and layout == "row":
             _check_rank(k)
         self.fields = (
             k,
@@ -139,6 +141,7 @@ class Segment:
             mask,
             descale,
             residual,
+            _choose("layout", layout, _LAYOUT),
             _choose("list_address", list_address, _LIST_ADDRESS),
             _choose("list_rule", list_rule, _LIST_RULE),
             rule,
@@ -164,6 +167,7 @@ def attention(
     q_descale: Any = None,
     k_rope: Any = None,
     v: Any = None,
+    layout: str = "row",
     k_begin: Any = None,
     key_list: Any = None,
     key_list_lengths: Any = None,
@@ -198,7 +202,8 @@ def attention(
 
     Arrays may be NumPy, torch, or anything with `__dlpack__`, on the CPU, with any strides except that the last must be
     1. They are not copied. Values are f32, f16 or bf16 (torch.bfloat16, ml_dtypes.bfloat16, or uint16 with
-    dtype="bf16"); everything that counts or points is int32.
+    dtype="bf16"); q, k and v may be HiFloat8 (uint8, see `hif8_quantize`) or int8 too. Everything that counts or points
+    is int32.
 
     Queries
         q           [n_seq, n_q, n_head, d] ("batched") or [n_token, n_head, d] ("packed")
@@ -210,6 +215,7 @@ def attention(
         k           paged, with page_table: [n_page, page_size, n_kv_head, d]; batched: [n_seq, max_len, n_kv_head, d];
                     packed, with k_begin: [n_row, n_kv_head, d]. n_head must be a multiple of n_kv_head
         k_rope      the last columns of every key, kept apart
+        layout      "row", or "nz": k and k_rope are [n_page, d / c, page_size, c], see `nd_to_nz`; one kv head, no v
         v           leading dims of k, last dim d_v; default: the first d_v columns of k (then of k_rope)
         page_table  [n_seq, max_page]; entries past a sequence's last page are never read
         k_begin     packed: [n_seq + 1]
@@ -228,10 +234,11 @@ def attention(
         sink           f32 [n_head]: an extra logit with value 0; -inf: none. lse_with_sink=True counts it in lse
         qk_descale, pv_descale   f32 [n_head]
     Results
-        out        shape of q with d_v last; given: written there; else new, a torch tensor if q is one, else NumPy
-        lse        f32, [n_seq, n_q, n_head] or [n_token, n_head]; as out
+        out        f32, f16 or bf16, shape of q with d_v last; given: written there; else new, a torch tensor if q is
+                   one, else NumPy
+        lse        f32 (given: or f16, bf16), [n_seq, n_q, n_head] or [n_token, n_head]; as out
         max        given: the largest scaled score of each row is written there; f32, shape of lse
-        out_dtype  "f32", "f16" or "bf16" for a new out; default: that of q
+        out_dtype  "f32", "f16" or "bf16" for a new out; default: that of q, which must then be one of these
         lse_base   "e" or "2"
         lse_empty  lse of a token that sees no key (its out is 0): "+inf", "-inf" or "0"
         p_rounding, p_tile, arithmetic   numerics that some contracts prescribe: see mla_problem.h
@@ -249,6 +256,7 @@ def attention(
         k,
         v=v,
         k_rope=k_rope,
+        layout=layout,
         k_begin=k_begin,
         page_table=page_table,
         lengths=lengths,
@@ -276,6 +284,8 @@ def attention(
     elif softmax_scale is True or softmax_scale is False:
         raise TypeError(f"softmax_scale must be a number, not {softmax_scale}")
     if out is None:
+        if out_dtype is None and str(getattr(q, "dtype", "")).rpartition(".")[2] in ("uint8", "int8"):
+            raise ValueError("out_dtype must be given when q has 8 bits")
         out = empty_like_library(q, (*q_shape[:-1], d_v), out_dtype, u16_is_bf16)
     elif out_dtype is not None:
         raise ValueError("out_dtype is for a new out; the one given has its own dtype")

@@ -59,6 +59,7 @@ _Static_assert(sizeof query_slots / sizeof query_slots[0] + sizeof output_slots 
 
 /* The numbers that follow the arrays of a segment. */
 enum {
+    SEGMENT_LAYOUT,
     SEGMENT_ADDRESS,
     SEGMENT_LIST_RULE,
     SEGMENT_VISIBLE,
@@ -87,11 +88,20 @@ enum {
 
 const char py_attention_doc[] = "Every field of an mla_problem in a fixed order; the public form is mla.attention().";
 
+/* Arrays know no HiFloat8, and attention no plain bytes: uint8 stands for it. */
+static void bytes_are_hif8(mla_tensor *tensor)
+{
+    if (tensor->dtype == MLA_DTYPE_U8) {
+        tensor->dtype = MLA_DTYPE_HIF8;
+    }
+}
+
 static int read_segment(py_borrow *borrow, PyObject *from, int32_t g, mla_segment *segment)
 {
     int64_t number[N_SEGMENT_NUMBER];
-    static const char *const number_names[N_SEGMENT_NUMBER] = {"list_address", "list_rule",     "visible.rule",
-                                                               "visible.left", "visible.right", "visible.ratio"};
+    static const char *const number_names[N_SEGMENT_NUMBER] = {"layout",       "list_address", "list_rule",
+                                                               "visible.rule", "visible.left", "visible.right",
+                                                               "visible.ratio"};
     if (!PyTuple_Check(from) || PyTuple_Size(from) != N_SLOT(segment_slots) + N_SEGMENT_NUMBER) {
         PyErr_SetString(PyExc_TypeError, "a segment must be a tuple of all its fields");
         return -1;
@@ -111,6 +121,9 @@ static int read_segment(py_borrow *borrow, PyObject *from, int32_t g, mla_segmen
             return -1;
         }
     }
+    bytes_are_hif8(&segment->k);
+    bytes_are_hif8(&segment->v);
+    segment->layout = (mla_key_layout)number[SEGMENT_LAYOUT];
     segment->list_address = (mla_list_address)number[SEGMENT_ADDRESS];
     segment->list_rule = (mla_list_rule)number[SEGMENT_LIST_RULE];
     segment->visible.rule = (mla_visible_rule)number[SEGMENT_VISIBLE];
@@ -130,6 +143,7 @@ static int read_arrays(py_borrow *borrow, PyObject *const *args, mla_problem *pr
             return -1;
         }
     }
+    bytes_are_hif8(&problem->q);
     args += N_SLOT(query_slots);
     for (Py_ssize_t i = 0; i < N_SLOT(output_slots); i++) {
         mla_tensor *tensor = (mla_tensor *)(void *)((char *)problem + output_slots[i].offset);

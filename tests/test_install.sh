@@ -36,7 +36,7 @@ build_static()
 }
 needs_library() { readelf -d "$1" | grep -q 'NEEDED.*libmla\.so\.'; }
 needs_no_library() { [ -x "$1" ] && ! needs_library "$1"; }
-build_example() { "$cc" "$root/examples/$1.c" $(pkg-config --cflags --libs mla) -lm -o "$scratch/$1"; }
+build_example() { "$cc" "$root/examples/$1.c" $(pkg-config --cflags --libs "$2") -lm -o "$scratch/$1"; }
 build_cmake()
 {
     "$cmake" -S "$tests_dir/install" -B "$scratch/cmake" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" \
@@ -53,8 +53,9 @@ check "that program runs" "$scratch/shared"
 check "the same program builds with pkg-config --static" build_static
 check "the static program needs no shared library" needs_no_library "$scratch/static"
 check "the static program runs" "$scratch/static"
-for example in native flash_mla; do
-    check "examples/$example.c builds as its head says" build_example "$example"
+for example in native flash_mla aclnn_window; do
+    [ "$example" = aclnn_window ] && package=mla-compat || package=mla
+    check "examples/$example.c builds as its head says" build_example "$example" "$package"
     check "examples/$example.c gets the answer it expects" "$scratch/$example"
 done
 for language in c c++; do

@@ -224,12 +224,6 @@ static inline void build_tensors(decode_case *c)
     c->lse = mla_atb_tensor_make(c->lse_data, is_int8(c) || f->f32_lse ? MLA_ATB_FLOAT : f->dtype, nd, DIMS(t, h, 1));
 }
 
-/* TODO: AUTO once the CPU backend takes NZ and int8 */
-static inline mla_backend test_backend(const decode_config *f)
-{
-    return f->cache >= MLA_ATB_INT8_NZCACHE || f->calc >= MLA_ATB_CALC_RING ? MLA_BACKEND_REF : MLA_BACKEND_AUTO;
-}
-
 static inline decode_case *decode_open(const decode_config *config)
 {
     decode_case *c = allocate(sizeof *c);
@@ -274,7 +268,6 @@ static inline decode_case *decode_open(const decode_config *config)
     param.mask_type = f->mask;
     param.calc_type = f->calc;
     param.cache_mode = f->cache;
-    param.options.backend = test_backend(f);
     param.flags = f->flags | (f->cache == MLA_ATB_KVCACHE ? MLA_ATB_ALLOW_KVCACHE : 0);
     param.mask_use_status_type = f->use != NULL;
     bool whole = f->cache == MLA_ATB_KVCACHE;

@@ -230,6 +230,7 @@ static int32_t check_decode_dtypes(const atb_call *call)
     bool int8 = p->cache_mode == MLA_ATB_INT8_NZCACHE, checked = formats_are_checked(p);
     static const atb_slot floats[] = {ATB_Q_ROPE, ATB_K_ROPE, ATB_OUT},
                           numbers[] = {ATB_BLOCK_TABLES, ATB_KV_LEN, ATB_Q_LEN, ATB_MASK_USE};
+    ATB_TRY(mla_atb_check_float(call, float_slot(call))); /* the others are compared with it */
     for (atb_slot slot = ATB_Q; slot <= ATB_KV; slot += ATB_KV - ATB_Q) {
         ATB_TRY(int8 ? mla_atb_check_dtype(call, slot, MLA_ATB_INT8) : mla_atb_check_float(call, slot));
     }

@@ -102,8 +102,9 @@ typedef void (*mla_hif8_decode_kernel)(const uint8_t *code, int64_t n, float *x)
  * Sums over columns run in lanes; columns are taken in steps, in the order in which a vector of the format falls
  * apart into two vectors of fp32, so queries and accumulators are kept in that order too.
  */
-#define MLA_STREAM_ROWS 8   /* most rows */
-#define MLA_STREAM_AHEAD 12 /* keys between a row's being fetched and used: 13.5 KiB of bf16 at 576 columns */
+#define MLA_STREAM_ROWS 8    /* most rows */
+#define MLA_STREAM_AHEAD 12  /* keys between a row's being fetched and used: 13.5 KiB of bf16 at 576 columns */
+#define MLA_STREAM_BEHIND 20 /* rows behind a block that a kernel may fetch: a group of 8 keys looks that far */
 typedef enum mla_stream_order {
     MLA_STREAM_PLAIN = 0,   /* as they are */
     MLA_STREAM_EVEN_ODD = 1 /* within each step columns 0, 2, 4, .. first, then 1, 3, 5, .. */
@@ -112,7 +113,7 @@ typedef enum mla_stream_order {
 /* A run of columns in one tensor. In q and o they start at column `at`, a multiple of the step, and are followed by
  * zeros up to the next step. */
 typedef struct mla_stream_part {
-    /* Addresses of the block's rows, and behind them of MLA_STREAM_AHEAD + 1 more readable ones, which are fetched and
+    /* Addresses of the block's rows, and behind them of MLA_STREAM_BEHIND more readable ones, which are fetched and
      * whose values change nothing. */
     const void *const *row;
     int64_t n_col, at;

@@ -9,7 +9,7 @@
 #include "task.h"
 
 /* Rows of the block at hand followed by those that the kernel fetches ahead. */
-enum { ROW_ADDRESSES = MLA_KEY_BLOCK + MLA_STREAM_AHEAD + 1 };
+enum { ROW_ADDRESSES = MLA_KEY_BLOCK + MLA_STREAM_BEHIND };
 
 static int64_t round_step(const mla_cpu_kernels *kernels, int64_t n)
 {
@@ -134,7 +134,7 @@ void mla_stream_end(mla_task_state *t, int32_t g, const mla_panel_result *result
 static void list_rows(const void *const *now, int64_t n_now, const void *const *next, int64_t n_next, const void **row)
 {
     memcpy(row, now, (size_t)n_now * sizeof *row);
-    for (int64_t i = 0; i < MLA_STREAM_AHEAD + 1; i++) {
+    for (int64_t i = 0; i < MLA_STREAM_BEHIND; i++) {
         row[n_now + i] = i < n_next ? next[i] : now[n_now - 1];
     }
 }

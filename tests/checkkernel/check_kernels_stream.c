@@ -7,7 +7,7 @@
 #include "kernel_tools.h"
 #include "ref/number.h"
 
-enum { ROWS = MLA_STREAM_ROWS, BLOCK = MLA_KEY_BLOCK, BEHIND = MLA_STREAM_AHEAD + 1 };
+enum { ROWS = MLA_STREAM_ROWS, BLOCK = MLA_KEY_BLOCK, BEHIND = MLA_STREAM_BEHIND };
 
 static int64_t round_up(const kernel_case *k, int64_t n)
 {

@@ -1,40 +1,9 @@
 /*
- * stream_avx2.c - few rows against keys where they lie: the inner loops, 8 lanes wide.
- *
- * A step of 16 columns becomes two vectors of fp32: bf16 by shifting and masking (even and odd columns), f16 by two
- * conversions, f32 as it is.
+ * stream_avx2.c - few rows against keys where they lie: the inner loops for two to eight rows, 8 lanes wide. One row alone
+ * has a way of its own (stream_one_avx2.c).
  */
-#include <string.h>
-
-#include "stream_pairs.h"
+#include "stream_step_avx2.h"
 #include "tables_avx2.h"
-
-enum { STEP = 16 };
-
-/* The two vectors of the step that starts at p. */
-INLINE void load_step(const char *p, mla_format format, __m256 *x, __m256 *y)
-{
-    if (format == MLA_FORMAT_BF16) {
-        __m256i raw = _mm256_loadu_si256((const __m256i *)p);
-        PIN(raw);
-        *x = _mm256_castsi256_ps(_mm256_slli_epi32(raw, 16));
-        *y = _mm256_castsi256_ps(_mm256_and_si256(raw, _mm256_set1_epi32((int)0xffff0000u)));
-    } else if (format == MLA_FORMAT_F16) {
-        *x = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
-        *y = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 16)));
-    } else {
-        *x = _mm256_loadu_ps((const float *)p);
-        *y = _mm256_loadu_ps((const float *)p + 8);
-    }
-}
-
-/* The columns from c on, fewer than a step, copied in front of zeros so that nothing past the row is read. */
-INLINE void load_tail(const void *row, int64_t c, int64_t n_col, mla_format format, __m256 *x, __m256 *y)
-{
-    char buffer[STEP * 4] = {0};
-    memcpy(buffer, column(row, c, format), (size_t)(column(row, n_col, format) - column(row, c, format)));
-    load_step(buffer, format, x, y);
-}
 
 INLINE float sum_lanes(__m256 a)
 {
@@ -44,40 +13,6 @@ INLINE float sum_lanes(__m256 a)
 }
 
 /* ---- scores ------------------------------------------------------------------------------------------------------ */
-
-/* One row, one key: eight chains, or the multipliers would wait for each other. */
-INLINE float dot_1x1(const mla_stream_block *b, int64_t n, mla_format format)
-{
-    __m256 x0 = _mm256_setzero_ps(), y0 = x0, x1 = x0, y1 = x0, x2 = x0, y2 = x0, x3 = x0, y3 = x0;
-    for (int32_t i = 0; i < b->n_k_part; i++) {
-        const void *row = b->k[i].row[n];
-        const float *q = b->q + b->k[i].at;
-        int64_t c = 0, n_col = b->k[i].n_col;
-        __m256 x, y;
-#define STEP_1X1(j)                                                       \
-    load_step(column(row, c + (j) * STEP, format), format, &x, &y);       \
-    x##j = _mm256_fmadd_ps(_mm256_loadu_ps(q + c + (j) * STEP), x, x##j); \
-    y##j = _mm256_fmadd_ps(_mm256_loadu_ps(q + c + (j) * STEP + 8), y, y##j);
-        for (; c + 4 * STEP <= n_col; c += 4 * STEP) {
-            STEP_1X1(0)
-            STEP_1X1(1)
-            STEP_1X1(2)
-            STEP_1X1(3)
-        }
-        for (; c + STEP <= n_col; c += STEP) {
-            STEP_1X1(0)
-        }
-        if (c < n_col) {
-            load_tail(row, c, n_col, format, &x, &y);
-            x1 = _mm256_fmadd_ps(_mm256_loadu_ps(q + c), x, x1);
-            y1 = _mm256_fmadd_ps(_mm256_loadu_ps(q + c + 8), y, y1);
-        }
-#undef STEP_1X1
-    }
-    __m256 even = _mm256_add_ps(_mm256_add_ps(x0, x1), _mm256_add_ps(x2, x3));
-    __m256 odd = _mm256_add_ps(_mm256_add_ps(y0, y1), _mm256_add_ps(y2, y3));
-    return sum_lanes(_mm256_add_ps(even, odd));
-}
 
 /* Two rows, two keys; s[key][row]. */
 INLINE void dot_2x2(const mla_stream_block *b, int32_t r, int64_t n, mla_format format, float *s)
@@ -205,34 +140,31 @@ INLINE void values_2x2(const mla_stream_part *v, int64_t n, float *o, int64_t st
 #undef WHOLE_2X2
 }
 
-/* One key for one row. */
-INLINE void values_1x1(const mla_stream_part *v, int64_t n, float *o, float weight, mla_format format)
-{
-    __m256 w = _mm256_set1_ps(weight), x, y;
-    for (int64_t c = 0; c < v->n_col; c += STEP) {
-        if (c + STEP <= v->n_col) {
-            load_step(column(v->row[n], c, format), format, &x, &y);
-        } else {
-            load_tail(v->row[n], c, v->n_col, format, &x, &y);
-        }
-        _mm256_storeu_ps(o + c, _mm256_fmadd_ps(w, x, _mm256_loadu_ps(o + c)));
-        _mm256_storeu_ps(o + c + 8, _mm256_fmadd_ps(w, y, _mm256_loadu_ps(o + c + 8)));
-    }
-}
-
-static const stream_loops loops = {dot_1x1, dot_2x2, values_1x1, values_1x2, values_2x2};
+static const stream_loops loops = {NULL, dot_2x2, values_1x1, values_1x2, values_2x2};
 
 void mla_stream_f32_avx2(const mla_stream_block *block)
 {
-    stream_pairs(block, &loops, MLA_FORMAT_F32);
+    if (block->n_row == 1) {
+        mla_stream_one_f32_avx2(block);
+    } else {
+        stream_pairs(block, &loops, MLA_FORMAT_F32);
+    }
 }
 
 void mla_stream_f16_avx2(const mla_stream_block *block)
 {
-    stream_pairs(block, &loops, MLA_FORMAT_F16);
+    if (block->n_row == 1) {
+        mla_stream_one_f16_avx2(block);
+    } else {
+        stream_pairs(block, &loops, MLA_FORMAT_F16);
+    }
 }
 
 void mla_stream_bf16_avx2(const mla_stream_block *block)
 {
-    stream_pairs(block, &loops, MLA_FORMAT_BF16);
+    if (block->n_row == 1) {
+        mla_stream_one_bf16_avx2(block);
+    } else {
+        stream_pairs(block, &loops, MLA_FORMAT_BF16);
+    }
 }

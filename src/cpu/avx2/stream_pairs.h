@@ -37,7 +37,7 @@ INLINE void fetch(const void *row, int64_t c, mla_format format)
 
 /* The inner loops, for one vector width and one format. */
 typedef struct stream_loops {
-    /* Scores of one row against the key at n. */
+    /* Scores of one row against the key at n; NULL when one row alone does not come this way. */
     float (*dot_1x1)(const mla_stream_block *b, int64_t n, mla_format format);
     /* Scores of rows r and r + 1 against the keys at n and n + 1, into s[key][row]. */
     void (*dot_2x2)(const mla_stream_block *b, int32_t r, int64_t n, mla_format format, float *s);
@@ -53,7 +53,7 @@ typedef struct stream_loops {
 INLINE void scores(const mla_stream_block *b, int64_t n, int64_t n_pair, const stream_loops *loops, mla_format format,
                    float *s)
 {
-    if (b->n_row == 1) {
+    if (b->n_row == 1 && loops->dot_1x1) {
         for (int64_t k = 0; k < n_pair; k++) {
             s[k * ROWS] = loops->dot_1x1(b, n + k, format);
         }

@@ -32,5 +32,9 @@ void mla_decode_hif8_avx2(const uint8_t *code, int64_t n, float *x);
 void mla_stream_f32_avx2(const mla_stream_block *block);
 void mla_stream_f16_avx2(const mla_stream_block *block);
 void mla_stream_bf16_avx2(const mla_stream_block *block);
+/* What the stream kernels do when there is one row. */
+void mla_stream_one_f32_avx2(const mla_stream_block *block);
+void mla_stream_one_f16_avx2(const mla_stream_block *block);
+void mla_stream_one_bf16_avx2(const mla_stream_block *block);
 
 #endif

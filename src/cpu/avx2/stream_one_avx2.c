@@ -1,0 +1,244 @@
+/*
+ * stream_one_avx2.c - one row against keys where they lie, eight keys at a time: what decode with a single head is made
+ * of, and bound by memory.
+ *
+ * A group's scores come key after key, because that is the order that hardware prefetchers follow; then one exponential
+ * serves all eight, and the accumulators pass through the registers once for all eight. The group that comes next is
+ * fetched meanwhile, in the order in which it will be read and at an even pace: line by line in both loops. Bursts, or
+ * several rows side by side, leave the memory idle in between (docs/performance.md).
+ */
+#include "stream_step_avx2.h"
+#include "tables_avx2.h"
+
+enum { GROUP = 8, LINE = 64 };
+
+/* Fetches bytes [begin, end) of a row. */
+INLINE void fetch_bytes(const void *row, int64_t begin, int64_t end)
+{
+    for (int64_t at = begin; at < end; at += LINE) {
+        __builtin_prefetch((const char *)row + at, 0, 3);
+    }
+}
+
+INLINE int64_t bytes_of(int64_t n_col, mla_format format)
+{
+    return n_col * (format == MLA_FORMAT_F32 ? 4 : 2);
+}
+
+/* Adds a key part's products to four chains; fetches bytes [at, end) of the row `ahead` on the way. */
+INLINE void dot_part(const mla_stream_part *k, const float *q, int64_t n, const void *ahead, int64_t at, int64_t end,
+                     mla_format format, __m256 *restrict sum)
+{
+    const void *row = k->row[n];
+    __m256 x0 = sum[0], y0 = sum[1], x1 = sum[2], y1 = sum[3], x, y;
+    int64_t c = 0;
+#define DOT(i, c)                                              \
+    load_step(column(row, c, format), format, &x, &y);         \
+    x##i = _mm256_fmadd_ps(_mm256_loadu_ps(q + (c)), x, x##i); \
+    y##i = _mm256_fmadd_ps(_mm256_loadu_ps(q + (c) + 8), y, y##i);
+    for (; c + 4 * STEP <= k->n_col; c += 4 * STEP) {
+        __builtin_prefetch((const char *)ahead + at, 0, 3);
+        at += LINE;
+        if (format == MLA_FORMAT_F32) {
+            __builtin_prefetch((const char *)ahead + at, 0, 3);
+            at += LINE;
+        }
+        DOT(0, c)
+        DOT(1, c + STEP)
+        DOT(0, c + 2 * STEP)
+        DOT(1, c + 3 * STEP)
+    }
+    for (; c + STEP <= k->n_col; c += STEP) {
+        DOT(0, c)
+    }
+    if (c < k->n_col) {
+        load_tail(row, c, k->n_col, format, &x, &y);
+        x1 = _mm256_fmadd_ps(_mm256_loadu_ps(q + c), x, x1);
+        y1 = _mm256_fmadd_ps(_mm256_loadu_ps(q + c + 8), y, y1);
+    }
+#undef DOT
+    fetch_bytes(ahead, at, end);
+    sum[0] = x0;
+    sum[1] = y0;
+    sum[2] = x1;
+    sum[3] = y1;
+}
+
+/* Sums over the lanes of eight vectors. */
+INLINE __m256 sum_lanes(const __m256 *v)
+{
+    __m256 low = _mm256_hadd_ps(_mm256_hadd_ps(v[0], v[1]), _mm256_hadd_ps(v[2], v[3]));
+    __m256 high = _mm256_hadd_ps(_mm256_hadd_ps(v[4], v[5]), _mm256_hadd_ps(v[6], v[7]));
+    return _mm256_add_ps(_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31));
+}
+
+/* Is part i of the keys read as values too? Its rows are then fetched half by the scores' loop, half by the values'. */
+INLINE bool shared(const mla_stream_block *b, int32_t i)
+{
+    return i < b->n_v_part && b->v[i].row == b->k[i].row;
+}
+
+/* Raw scores of the keys [n, n + n_key), at most a group; lanes behind them hold 0. */
+INLINE __m256 scores_of_group(const mla_stream_block *b, int64_t n, int64_t n_key, mla_format format)
+{
+    __m256 total[GROUP];
+    for (int64_t j = 0; j < GROUP; j++) {
+        __m256 sum[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
+        for (int32_t i = 0; i < b->n_k_part && j < n_key; i++) {
+            const mla_stream_part *k = &b->k[i];
+            int64_t bytes = bytes_of(k->n_col, format), half = (bytes / 2 + LINE - 1) / LINE * LINE;
+            bool halves = shared(b, i);
+            dot_part(k, b->q + k->at, n + j, k->row[n + MLA_STREAM_AHEAD + (halves ? j / 2 : j)],
+                     halves && j % 2 ? half : 0, halves && j % 2 == 0 ? half : bytes, format, sum);
+        }
+        total[j] = _mm256_add_ps(_mm256_add_ps(sum[0], sum[2]), _mm256_add_ps(sum[1], sum[3]));
+    }
+    return sum_lanes(total);
+}
+
+typedef struct one_row {
+    float m, max;
+    __m256 l; /* by place in the group */
+} one_row;
+
+/* Raw scores become probabilities; lanes that the row does not see are 0. */
+INLINE __m256 probabilities_of_group(const mla_stream_block *b, int64_t n, int64_t n_key, __m256 raw, one_row *run)
+{
+    const __m256 nothing = _mm256_set1_ps(-INFINITY);
+    __m256 t = below_infinity_avx2(_mm256_mul_ps(raw, _mm256_broadcast_ss(b->scale)));
+    if (b->addend || n_key < GROUP) {
+        float addend[GROUP];
+        for (int64_t j = 0; j < GROUP; j++) {
+            addend[j] = j >= n_key ? -INFINITY : b->addend ? b->addend[(n + j) * MLA_STREAM_ROWS] : 0;
+        }
+        __m256 a = _mm256_loadu_ps(addend);
+        t = _mm256_blendv_ps(below_infinity_avx2(_mm256_add_ps(t, a)), nothing, _mm256_cmp_ps(a, nothing, _CMP_EQ_OQ));
+    }
+    /* operand order: a NaN does not become the maximum */
+    __m256 limit = _mm256_set1_ps(run->max);
+    if (__builtin_expect(_mm256_movemask_ps(_mm256_cmp_ps(t, limit, _CMP_GT_OQ)), 0)) {
+        float lane[GROUP], top = run->max;
+        _mm256_storeu_ps(lane, t);
+        for (int64_t j = 0; j < GROUP; j++) {
+            top = lane[j] > top ? lane[j] : top;
+        }
+        run->max = top;
+        if (top > run->m + MLA_RESCALE_SLACK) {                      /* from -inf, too: nothing seen so far */
+            __m256 factor = exp2_avx2(_mm256_set1_ps(run->m - top)); /* 0 from -inf, when there is nothing to scale */
+            run->m = top;
+            run->l = _mm256_mul_ps(run->l, factor);
+            float lanes[MLA_STREAM_ROWS];
+            _mm256_storeu_ps(lanes, factor);
+            scale_rows(b, lanes);
+        }
+    }
+    /* a row that has seen nothing keeps m = -inf; its probabilities are taken relative to 0 and come out as 0 */
+    __m256 p = exp2_avx2(_mm256_sub_ps(t, _mm256_set1_ps(run->m == -INFINITY ? 0 : run->m)));
+    run->l = _mm256_add_ps(run->l, p);
+    return p;
+}
+
+/* o += p[key] * value[key] over a whole group; fetches on the way `n_ahead` rows of `bytes` each, from row `ahead` on. */
+INLINE void values_of_group(const mla_stream_part *v, int64_t n, float *o, const float *p, int64_t ahead,
+                            int64_t n_ahead, int64_t bytes, mla_format format)
+{
+    const void *const *row = v->row + n;
+    __m256 w0 = _mm256_broadcast_ss(p), w1 = _mm256_broadcast_ss(p + 1), w2 = _mm256_broadcast_ss(p + 2);
+    __m256 w3 = _mm256_broadcast_ss(p + 3), w4 = _mm256_broadcast_ss(p + 4), w5 = _mm256_broadcast_ss(p + 5);
+    __m256 w6 = _mm256_broadcast_ss(p + 6), w7 = _mm256_broadcast_ss(p + 7), x, y;
+    const void *r0 = row[0], *r1 = row[1], *r2 = row[2], *r3 = row[3];
+    const void *r4 = row[4], *r5 = row[5], *r6 = row[6], *r7 = row[7];
+    int64_t c = 0, quarter = (v->n_col / 4 + 2 * STEP - 1) / (2 * STEP) * (2 * STEP);
+#define KEY(j, LOAD)                         \
+    LOAD(r##j);                              \
+    sum_x = _mm256_fmadd_ps(w##j, x, sum_x); \
+    sum_y = _mm256_fmadd_ps(w##j, y, sum_y);
+#define VALUES(LOAD)                                                               \
+    {                                                                              \
+        __m256 sum_x = _mm256_loadu_ps(o + c), sum_y = _mm256_loadu_ps(o + c + 8); \
+        KEY(0, LOAD)                                                               \
+        KEY(1, LOAD)                                                               \
+        KEY(2, LOAD)                                                               \
+        KEY(3, LOAD)                                                               \
+        KEY(4, LOAD)                                                               \
+        KEY(5, LOAD)                                                               \
+        KEY(6, LOAD)                                                               \
+        KEY(7, LOAD)                                                               \
+        _mm256_storeu_ps(o + c, sum_x);                                            \
+        _mm256_storeu_ps(o + c + 8, sum_y);                                        \
+    }
+#define WHOLE(row) load_step(column(row, c, format), format, &x, &y)
+#define PART(row) load_tail(row, c, v->n_col, format, &x, &y)
+    for (int64_t i = 0; i < 4; i++) { /* a quarter of the columns for a quarter of the rows that are fetched */
+        const char *next = (const char *)v->row[ahead + i * n_ahead / 4];
+        int64_t at = 0, end = (i + 1) * quarter < v->n_col ? (i + 1) * quarter : v->n_col;
+        for (; c + 2 * STEP <= end; c += STEP) {
+            fetch_bytes(next, at, at + 4 * LINE);
+            at += 4 * LINE;
+            VALUES(WHOLE)
+            c += STEP;
+            VALUES(WHOLE)
+        }
+        fetch_bytes(next, at, bytes);
+        for (int64_t j = 1; j < n_ahead / 4; j++) {
+            fetch_bytes(v->row[ahead + i * n_ahead / 4 + j], 0, bytes);
+        }
+    }
+    for (; c + STEP <= v->n_col; c += STEP) {
+        VALUES(WHOLE)
+    }
+    if (c < v->n_col) {
+        VALUES(PART)
+    }
+#undef KEY
+#undef VALUES
+#undef WHOLE
+#undef PART
+}
+
+INLINE void stream_one(const mla_stream_block *b, mla_format format)
+{
+    one_row run = {b->state->m[0], b->state->max[0], _mm256_setr_ps(b->state->l[0], 0, 0, 0, 0, 0, 0, 0)};
+    for (int64_t n = 0; n < b->n_key; n += GROUP) {
+        int64_t n_key = b->n_key - n < GROUP ? b->n_key - n : GROUP;
+        float p[GROUP];
+        __m256 raw = scores_of_group(b, n, n_key, format);
+        _mm256_storeu_ps(p, probabilities_of_group(b, n, n_key, raw, &run));
+        for (int32_t i = 0; i < b->n_v_part; i++) {
+            const mla_stream_part *v = &b->v[i];
+            if (n_key == GROUP && !b->addend) {
+                bool halves = i < b->n_k_part && shared(b, i);
+                values_of_group(v, n, b->o + v->at, p, n + MLA_STREAM_AHEAD + (halves ? GROUP / 2 : 0),
+                                halves ? GROUP / 2 : GROUP, bytes_of(halves ? b->k[i].n_col : v->n_col, format),
+                                format);
+                continue;
+            }
+            for (int64_t j = 0; j < n_key; j++) {
+                /* a hidden value may be NaN, and 0 * NaN is NaN */
+                if (!b->addend || b->addend[(n + j) * MLA_STREAM_ROWS] != -INFINITY) {
+                    values_1x1(v, n + j, b->o + v->at, p[j], format);
+                }
+            }
+        }
+    }
+    float lane[GROUP];
+    _mm256_storeu_ps(lane, run.l);
+    b->state->m[0] = run.m;
+    b->state->max[0] = run.max;
+    b->state->l[0] = ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+}
+
+void mla_stream_one_f32_avx2(const mla_stream_block *block)
+{
+    stream_one(block, MLA_FORMAT_F32);
+}
+
+void mla_stream_one_f16_avx2(const mla_stream_block *block)
+{
+    stream_one(block, MLA_FORMAT_F16);
+}
+
+void mla_stream_one_bf16_avx2(const mla_stream_block *block)
+{
+    stream_one(block, MLA_FORMAT_BF16);
+}

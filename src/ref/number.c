@@ -42,6 +42,14 @@ static inline double decode_f16(uint32_t bits)
     return value;
 }
 
+static double power_of_two(int exponent) /* of a normal binary64 */
+{
+    uint64_t bits = (uint64_t)(exponent + 1023) << 52;
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
 /*
  * HiFloat8. Behind the sign stands a prefix code that says how long the exponent's magnitude is, then the exponent's sign
  * and its magnitude without the leading 1, then the fraction in the bits that are left:
@@ -72,7 +80,7 @@ static double decode_hif8(uint32_t bits)
         return sign * (double)INFINITY;
     }
     if (magnitude < 0x08) {
-        return magnitude == 0 ? 0 : sign * ldexp(1, (int)magnitude - 23);
+        return magnitude == 0 ? 0 : sign * power_of_two((int)magnitude - 23);
     }
     int exponent_bits = magnitude < 0x10 ? 0 : magnitude < 0x20 ? 1 : magnitude < 0x40 ? 2 : magnitude < 0x60 ? 3 : 4;
     int fraction_bits = exponent_bits < 3 ? 3 : 5 - exponent_bits;
@@ -83,7 +91,7 @@ static double decode_hif8(uint32_t bits)
         exponent = field & leading ? -field : field | leading;
     }
     int fraction = (int)magnitude & ((1 << fraction_bits) - 1);
-    return sign * ldexp((1 << fraction_bits) + fraction, exponent - fraction_bits);
+    return sign * ((1 << fraction_bits) + fraction) * power_of_two(exponent - fraction_bits);
 }
 
 /* Fraction bits of a number of this exponent. */

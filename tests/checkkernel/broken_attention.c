@@ -6,101 +6,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "broken.h"
-#include "checkkernel.h"
+#include "broken_attention.h"
 
-#define TILE 64
+#define TILE CK_BROKEN_TILE
 #define SPLIT 512
 
-typedef struct broken {
-    const mla_problem *p;
-    mla_shape shape;
-    ck_bug bug;
-    int64_t split;
-    float *q, *k;        /* [d_k], eight spare */
-    float *v;            /* [TILE][d_v] */
-    float *part, *total; /* [d_v] */
-} broken;
-
-typedef struct state {
-    float m, l, max;
-    float *o;
-} state;
-
-static float load(const mla_tensor *t, int64_t at)
-{
-    if (t->dtype == MLA_DTYPE_F32) {
-        return ((const float *)t->data)[at];
-    }
-    uint32_t half = ((const uint16_t *)t->data)[at], bits = half << 16;
-    if (t->dtype == MLA_DTYPE_F16) {
-        uint32_t sign = half >> 15 << 31, exponent = half >> 10 & 31, fraction = half & 1023;
-        if (exponent == 0) {
-            return (sign ? -1.0f : 1.0f) * (float)fraction * 0x1p-24f;
-        }
-        bits = sign | (exponent == 31 ? 255 : exponent + 112) << 23 | fraction << 13;
-    }
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static void load_columns(const mla_tensor *t, int64_t at, int64_t n, float *to)
+static void load_columns(const ck_broken *b, const mla_tensor *t, int64_t at, int64_t n, float *to)
 {
     for (int64_t d = 0; d < n; d++) {
-        to[d] = load(t, at + d);
+        to[d] = ck_broken_load(b->bug, t, at + d);
     }
 }
 
-static uint16_t round_bits(uint32_t bits, int drop, bool truncate)
+float ck_broken_factor(const mla_tensor *t, int64_t i)
 {
-    uint32_t odd = bits >> drop & 1;
-    return (uint16_t)((truncate ? bits : bits + (1u << (drop - 1)) - 1 + odd) >> drop);
-}
-
-static void store(const broken *b, const mla_tensor *t, int64_t at, float value)
-{
-    bool truncate = b->bug == BUG_TRUNCATED;
-    if (t->dtype == MLA_DTYPE_F32) {
-        ((float *)t->data)[at] = value;
-        return;
-    }
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    uint16_t *to = (uint16_t *)t->data + at;
-    if (t->dtype == MLA_DTYPE_BF16) {
-        *to = isnan(value) ? 0x7fc0 : round_bits(bits, 16, truncate);
-        return;
-    }
-    uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
-    float magnitude = fabsf(value);
-    if (isnan(value)) {
-        *to = 0x7e00;
-    } else if (magnitude >= 65520) {
-        *to = sign | 0x7c00;
-    } else if (magnitude < 0x1p-14f) {
-        float units = magnitude * 0x1p24f;
-        *to = sign | (uint16_t)(truncate ? floorf(units) : rintf(units));
-    } else {
-        memcpy(&bits, &magnitude, sizeof bits);
-        *to = sign | round_bits(bits - (112u << 23), 13, truncate);
-    }
-}
-
-static float factor(const mla_tensor *t, int64_t i)
-{
-    return mla_tensor_present(t) ? load(t, i * t->stride[0]) : 1.0f;
+    return mla_tensor_present(t) ? ck_broken_load(BUG_NONE, t, i * t->stride[0]) : 1.0f;
 }
 
 /* ---- which keys -------------------------------------------------------------------------------------------------- */
 
-static int64_t per_token(const broken *b, const mla_tensor *t, int64_t s, int64_t token)
+static int64_t per_token(const ck_broken *b, const mla_tensor *t, int64_t s, int64_t token)
 {
     return b->shape.batched ? s * t->stride[0] + token * t->stride[1]
                             : (mla_query_begin(b->p, &b->shape, s) + token) * t->stride[0];
 }
 
-static void range_of(const broken *b, int32_t g, int64_t s, int64_t token, int64_t *begin, int64_t *end)
+static void range_of(const ck_broken *b, int32_t g, int64_t s, int64_t token, int64_t *begin, int64_t *end)
 {
     const mla_visible *visible = &b->p->segment[g].visible;
     int64_t length = mla_key_length(b->p, &b->shape, g, s), used = mla_query_used(b->p, &b->shape, s);
@@ -130,8 +61,7 @@ static void range_of(const broken *b, int32_t g, int64_t s, int64_t token, int64
     }
 }
 
-/* Candidate keys: index space [*begin, *end). */
-static void candidates(const broken *b, int32_t g, int64_t s, int64_t token, int64_t *begin, int64_t *end)
+void ck_broken_candidates(const ck_broken *b, int32_t g, int64_t s, int64_t token, int64_t *begin, int64_t *end)
 {
     const mla_segment *segment = &b->p->segment[g];
     range_of(b, g, s, token, begin, end);
@@ -160,15 +90,14 @@ static void candidates(const broken *b, int32_t g, int64_t s, int64_t token, int
     *end -= b->bug == BUG_LIST_LAST && *end > 0;
 }
 
-static int64_t element(const broken *b, const int64_t *stride, int64_t page, int64_t slot, int64_t kv_head)
+static int64_t element(const ck_broken *b, const int64_t *stride, int64_t page, int64_t slot, int64_t kv_head)
 {
     int64_t at = page * stride[0] + slot * stride[1] + kv_head * stride[2];
     return b->bug == BUG_OFFSET_32 ? (int64_t)(int32_t)(uint32_t)at : at;
 }
 
-/* Page, slot and mask column of candidate j; false when it names no visible key. */
-static bool find_key(const broken *b, int32_t g, int64_t s, int64_t token, int64_t j, int64_t *page, int64_t *slot,
-                     int64_t *position)
+bool ck_broken_find_key(const ck_broken *b, int32_t g, int64_t s, int64_t token, int64_t j, int64_t *page,
+                        int64_t *slot, int64_t *position)
 {
     const mla_segment *segment = &b->p->segment[g];
     const mla_segment_shape *sizes = &b->shape.segment[g];
@@ -242,20 +171,34 @@ static float dot(const float *a, const float *b, int64_t n)
     return sum;
 }
 
+/* n columns of a stored row, in pieces. */
+static void load_pieces(const ck_broken *b, const mla_tensor *t, int64_t at, const mla_pieces *pieces, int64_t n,
+                        float *to)
+{
+    if (b->bug == BUG_NZ_AS_ROW || pieces->stride == 0) {
+        load_columns(b, t, at, n, to);
+        return;
+    }
+    for (int64_t d = 0; d < n; d++) {
+        to[d] = ck_broken_load(b->bug, t, at + d / pieces->columns * pieces->stride + d % pieces->columns);
+    }
+}
+
 /* Loads key and value of one row; v is a row of b->v. */
-static void load_key(broken *b, int32_t g, int64_t page, int64_t slot, int64_t kv_head, float *v)
+static void load_key(ck_broken *b, int32_t g, int64_t page, int64_t slot, int64_t kv_head, float *v)
 {
     const mla_segment *segment = &b->p->segment[g];
     const mla_segment_shape *sizes = &b->shape.segment[g];
     int64_t d_nope = b->shape.d_nope, d_v = b->shape.d_v;
     int64_t more = b->bug == BUG_READS_TOO_FAR ? 8 : 0;
-    load_columns(&segment->k, element(b, sizes->k_stride, page, slot, kv_head), d_nope + more, b->k);
+    load_pieces(b, &segment->k, element(b, sizes->k_stride, page, slot, kv_head), &sizes->k_pieces, d_nope + more,
+                b->k);
     if (b->shape.d_rope > 0) {
-        load_columns(&segment->k_rope, element(b, sizes->k_rope_stride, page, slot, kv_head), b->shape.d_rope,
-                     b->k + d_nope);
+        load_pieces(b, &segment->k_rope, element(b, sizes->k_rope_stride, page, slot, kv_head), &sizes->k_rope_pieces,
+                    b->shape.d_rope, b->k + d_nope);
     }
     if (mla_tensor_present(&segment->v) && b->bug != BUG_V_FROM_K) {
-        load_columns(&segment->v, element(b, sizes->v_stride, page, slot, kv_head), d_v, v);
+        load_columns(b, &segment->v, element(b, sizes->v_stride, page, slot, kv_head), d_v, v);
     } else {
         int64_t n = d_v < b->shape.d_k ? d_v : b->shape.d_k;
         memset(v, 0, sizeof *v * (size_t)d_v);
@@ -263,12 +206,44 @@ static void load_key(broken *b, int32_t g, int64_t page, int64_t slot, int64_t k
     }
 }
 
+float ck_broken_score(ck_broken *b, int32_t g, int64_t page, int64_t slot, int64_t h, float *v)
+{
+    const mla_problem *p = b->p;
+    int64_t kv_head = b->bug == BUG_HEADS_INTERLEAVED ? h % b->shape.n_kv_head : h / b->shape.group;
+    float scale = p->softmax_scale * ck_broken_factor(&p->q_descale, 0) * ck_broken_factor(&p->segment[g].descale, 0);
+    float qk = b->bug == BUG_NO_QK_DESCALE ? 1 : ck_broken_factor(&p->qk_descale, h);
+    load_key(b, g, page, slot, kv_head, v);
+    int64_t d_nope = b->shape.d_nope, d_rope = b->bug == BUG_NO_ROPE ? 0 : b->shape.d_rope;
+    if (b->bug == BUG_LAST_COLUMN) {
+        *(d_rope > 0 ? &d_rope : &d_nope) -= 1;
+    }
+    float rope = dot(b->q + b->shape.d_nope, b->k + b->shape.d_nope, d_rope);
+    float product = qk * dot(b->q, b->k, d_nope) + (b->bug == BUG_QK_DESCALE_ROPE ? qk * rope : rope);
+    if (b->bug == BUG_HALF_SCORES && fabsf(product) > 65504) {
+        product = product > 0 ? INFINITY : -INFINITY;
+    }
+    return scale * product;
+}
+
+float ck_broken_mask(const ck_broken *b, int32_t g, int64_t s, int64_t token, int64_t position)
+{
+    const mla_tensor *mask = &b->p->segment[g].mask;
+    if (!mla_tensor_present(mask)) {
+        return 0;
+    }
+    int64_t row = per_token(b, mask, s, token);
+    if (b->bug == BUG_MASK_STRIDE && mask->stride[0] == 0) {
+        row = (s + token) * mask->dim[mask->ndim - 1];
+    }
+    return ck_broken_load(b->bug, mask, row + position * mask->stride[mask->ndim - 1]);
+}
+
 static float exp_or_zero(float x)
 {
     return x == -INFINITY ? 0.0f : expf(x);
 }
 
-static float round_p(const broken *b, float p)
+static float round_p(const ck_broken *b, float p)
 {
     if (b->bug != BUG_ROUNDED_P) {
         return p;
@@ -280,7 +255,7 @@ static float round_p(const broken *b, float p)
     return p;
 }
 
-static void add_tile(const broken *b, state *to, const float *score, int64_t n)
+static void add_tile(const ck_broken *b, ck_broken_state *to, const float *score, int64_t n)
 {
     float m = b->bug == BUG_NO_MAX ? 0 : to->m;
     for (int64_t j = 0; j < n && b->bug != BUG_NO_MAX; j++) {
@@ -317,7 +292,7 @@ static void add_tile(const broken *b, state *to, const float *score, int64_t n)
     to->m = m;
 }
 
-static void merge(const broken *b, state *to, const state *part)
+static void merge(const ck_broken *b, ck_broken_state *to, const ck_broken_state *part)
 {
     to->max = to->max > part->max ? to->max : part->max;
     if (part->l == 0) {
@@ -342,22 +317,19 @@ static void merge(const broken *b, state *to, const state *part)
 
 /* ---- one row ----------------------------------------------------------------------------------------------------- */
 
-static void clear(const broken *b, state *s)
+static void clear(const ck_broken *b, ck_broken_state *s)
 {
     s->m = s->max = -INFINITY;
-    s->l = 0;
+    s->l = s->joined = 0;
     memset(s->o, 0, sizeof *s->o * (size_t)b->shape.d_v);
 }
 
-static void add_candidates(broken *b, int32_t g, int64_t s, int64_t token, int64_t h, int64_t begin, int64_t end,
-                           state *part)
+static void add_candidates(ck_broken *b, int32_t g, int64_t s, int64_t token, int64_t h, int64_t begin, int64_t end,
+                           ck_broken_state *part)
 {
     const mla_problem *p = b->p;
     const mla_segment *segment = &p->segment[g];
-    int64_t kv_head = b->bug == BUG_HEADS_INTERLEAVED ? h % b->shape.n_kv_head : h / b->shape.group;
-    float descale = factor(&segment->descale, 0);
-    float scale = p->softmax_scale * factor(&p->q_descale, 0) * descale;
-    scale *= b->bug == BUG_NO_QK_DESCALE ? 1 : factor(&p->qk_descale, h);
+    float descale = ck_broken_factor(&segment->descale, 0);
     for (int64_t at = begin; at < end; at += TILE) {
         int64_t stop = at + TILE < end ? at + TILE : end, n = 0;
         float score[TILE];
@@ -371,31 +343,16 @@ static void add_candidates(broken *b, int32_t g, int64_t s, int64_t token, int64
         }
         for (int64_t j = at; j < stop + extra; j++) {
             int64_t page, slot, position;
-            if (!find_key(b, g, s, token, j, &page, &slot, &position)) {
+            if (!ck_broken_find_key(b, g, s, token, j, &page, &slot, &position)) {
                 continue;
             }
-            float add = 0;
-            if (mla_tensor_present(&segment->mask) && j < stop) {
-                const mla_tensor *mask = &segment->mask;
-                int64_t row = per_token(b, mask, s, token);
-                if (b->bug == BUG_MASK_STRIDE && mask->stride[0] == 0) {
-                    row = (s + token) * mask->dim[mask->ndim - 1];
-                }
-                add = load(mask, row + position * mask->stride[mask->ndim - 1]);
-                if (add == -INFINITY && b->bug != BUG_MASKED_ROW_NAN && b->bug != BUG_MASKED_KEY_NAN) {
-                    continue;
-                }
+            float add = j < stop ? ck_broken_mask(b, g, s, token, position) : 0;
+            if (add == -INFINITY && b->bug != BUG_MASKED_ROW_NAN && b->bug != BUG_MASKED_KEY_NAN) {
+                continue;
             }
             add *= b->bug == BUG_MASK_SCALED ? p->softmax_scale : 1;
-            load_key(b, g, page, slot, kv_head, b->v + n * b->shape.d_v);
-            int64_t d = b->bug == BUG_LAST_COLUMN ? b->shape.d_k - 1
-                        : b->bug == BUG_NO_ROPE   ? b->shape.d_nope
-                                                  : b->shape.d_k;
-            float product = dot(b->q, b->k, d);
-            if (b->bug == BUG_HALF_SCORES && fabsf(product) > 65504) {
-                product = product > 0 ? INFINITY : -INFINITY;
-            }
-            score[n++] = j < stop ? scale * product + add : -INFINITY;
+            float product = ck_broken_score(b, g, page, slot, h, b->v + n * b->shape.d_v);
+            score[n++] = j < stop ? product + add : -INFINITY;
             if (b->bug != BUG_V_DESCALE) {
                 for (int64_t c = 0; descale != 1 && c < b->shape.d_v; c++) {
                     b->v[(n - 1) * b->shape.d_v + c] *= descale;
@@ -409,12 +366,12 @@ static void add_candidates(broken *b, int32_t g, int64_t s, int64_t token, int64
         int64_t column = (end - 1) / b->shape.segment[g].page_size + 1;
         if (column < b->shape.segment[g].max_page) {
             int64_t page = ((const int32_t *)segment->page_table.data)[s * segment->page_table.stride[0] + column];
-            load_key(b, g, page, 0, kv_head, b->v);
+            load_key(b, g, page, 0, h / b->shape.group, b->v);
         }
     }
 }
 
-static void write_row(broken *b, int64_t s, int64_t token, int64_t h, state *total)
+static void write_row(ck_broken *b, int64_t s, int64_t token, int64_t h, ck_broken_state *total)
 {
     const mla_problem *p = b->p;
     const mla_shape *shape = &b->shape;
@@ -422,7 +379,7 @@ static void write_row(broken *b, int64_t s, int64_t token, int64_t h, state *tot
     if (!seen && b->bug == BUG_LONELY_ROW) {
         return;
     }
-    float sink = mla_tensor_present(&p->sink) ? load(&p->sink, h * p->sink.stride[0]) : -INFINITY;
+    float sink = mla_tensor_present(&p->sink) ? ck_broken_load(b->bug, &p->sink, h * p->sink.stride[0]) : -INFINITY;
     if (b->bug == BUG_SINK_MINUS_INF && mla_tensor_present(&p->sink) && sink == -INFINITY) {
         sink = -20;
     }
@@ -451,7 +408,8 @@ static void write_row(broken *b, int64_t s, int64_t token, int64_t h, state *tot
     int64_t row = mla_query_begin(p, shape, s) + token;
     const int64_t *stride = shape->o_stride;
     int64_t at = s * stride[0] + row * stride[1] + h * stride[2];
-    float scale = seen ? share * factor(&p->pv_descale, h) / total->l : 0;
+    float divisor = total->joined != 0 ? total->joined : total->l / share;
+    float scale = seen ? ck_broken_factor(&p->pv_descale, h) / divisor : 0;
     if (b->bug == BUG_ONE_ROW && s == 2 && token == shape->n_q / 2 && h == shape->n_head / 2) {
         scale *= 1.001f;
     }
@@ -459,39 +417,44 @@ static void write_row(broken *b, int64_t s, int64_t token, int64_t h, state *tot
         if (b->bug == BUG_ONE_ELEMENT && c == shape->d_v - 1 && h == shape->n_head - 1 && token == 0) {
             continue;
         }
-        store(b, &p->o, at + c, seen ? total->o[c] * scale : 0);
+        ck_broken_store(b->bug, &p->o, at + c, seen ? total->o[c] * scale : 0);
     }
     if (b->bug == BUG_WRITES_TOO_FAR) {
-        store(b, &p->o, at + shape->d_v, 0);
+        ck_broken_store(b->bug, &p->o, at + shape->d_v, 0);
     }
     if (mla_tensor_present(&p->lse)) {
         stride = shape->lse_stride;
-        store(b, &p->lse, s * stride[0] + row * stride[1] + h * stride[2], lse);
+        ck_broken_store(b->bug, &p->lse, s * stride[0] + row * stride[1] + h * stride[2], lse);
     }
     if (mla_tensor_present(&p->max)) {
         stride = shape->max_stride;
         float max = b->bug == BUG_SINK_IN_MAX && seen && sink > total->max ? sink : total->max;
-        store(b, &p->max, s * stride[0] + row * stride[1] + h * stride[2], max);
+        ck_broken_store(b->bug, &p->max, s * stride[0] + row * stride[1] + h * stride[2], max);
     }
 }
 
-static void run_row(broken *b, int64_t s, int64_t token, int64_t h)
+static void run_row(ck_broken *b, int64_t s, int64_t token, int64_t h)
 {
     const mla_problem *p = b->p;
     const int64_t *stride = b->shape.q_stride, *rope_stride = b->shape.q_rope_stride;
     int64_t head_stride = b->bug == BUG_DENSE_Q ? b->shape.d_nope : stride[2];
     int64_t row = (b->bug == BUG_Q_BEGIN && mla_tensor_present(&p->q_begin) ? -mla_index_at(&p->q_begin, 0) : 0) +
                   mla_query_begin(p, &b->shape, s) + token;
-    load_columns(&p->q, s * stride[0] + row * stride[1] + h * head_stride, b->shape.d_nope, b->q);
+    load_columns(b, &p->q, s * stride[0] + row * stride[1] + h * head_stride, b->shape.d_nope, b->q);
     if (b->shape.d_rope > 0) {
-        load_columns(&p->q_rope, s * rope_stride[0] + row * rope_stride[1] + h * rope_stride[2], b->shape.d_rope,
+        load_columns(b, &p->q_rope, s * rope_stride[0] + row * rope_stride[1] + h * rope_stride[2], b->shape.d_rope,
                      b->q + b->shape.d_nope);
     }
-    state total = {.o = b->total}, part = {.o = b->part};
+    ck_broken_state total = {.o = b->total}, part = {.o = b->part};
     clear(b, &total);
+    if (p->p_rounding != MLA_P_ROUND_NONE) {
+        ck_broken_rounded_row(b, s, token, h, &total);
+        write_row(b, s, token, h, &total);
+        return;
+    }
     for (int32_t g = 0; g < b->shape.n_segment; g++) {
         int64_t begin, end;
-        candidates(b, g, s, token, &begin, &end);
+        ck_broken_candidates(b, g, s, token, &begin, &end);
         begin += b->bug == BUG_SECOND_SEGMENT && g == 1 && begin < end;
         int64_t split = b->split;
         if (b->bug == BUG_SPLIT_BY_PLACE) {
@@ -505,7 +468,7 @@ static void run_row(broken *b, int64_t s, int64_t token, int64_t h)
             clear(b, &part);
             add_candidates(b, g, s, token, h, at, stop, &part);
             if (b->bug == BUG_SINK_PER_SPLIT && mla_tensor_present(&p->sink) && part.l > 0) {
-                part.l += expf(load(&p->sink, h * p->sink.stride[0]) - part.m);
+                part.l += expf(ck_broken_load(b->bug, &p->sink, h * p->sink.stride[0]) - part.m);
             }
             if (b->bug == BUG_SEGMENTS_APART && g == 1 && at == begin && total.l > 0 && part.l > 0) {
                 float to_m = total.m;
@@ -523,7 +486,7 @@ static void run_row(broken *b, int64_t s, int64_t token, int64_t h)
 
 mla_status ck_broken_attention(const mla_problem *problem, uint32_t bug, int32_t n_thread)
 {
-    broken b = {.p = problem, .bug = (ck_bug)bug, .split = SPLIT};
+    ck_broken b = {.p = problem, .bug = (ck_bug)bug, .split = SPLIT};
     mla_status status = mla_problem_resolve(problem, &b.shape);
     if (status != MLA_STATUS_OK) {
         return status;
@@ -534,7 +497,8 @@ mla_status ck_broken_attention(const mla_problem *problem, uint32_t bug, int32_t
         b.split = SPLIT / b.shape.n_seq + 1;
     }
     size_t d_k = (size_t)b.shape.d_k + 8, d_v = (size_t)b.shape.d_v;
-    float *memory = calloc(2 * d_k + (TILE + 1) * d_v + 2 * d_v, sizeof *memory);
+    size_t tile = problem->p_tile > TILE ? (size_t)problem->p_tile : TILE;
+    float *memory = calloc(2 * d_k + (tile + 1) * d_v + 2 * d_v, sizeof *memory);
     if (!memory) {
         return MLA_STATUS_OUT_OF_MEMORY;
     }

@@ -131,6 +131,8 @@ typedef enum ck_inputs {
     CK_CANCELLING,   /* terms of a score cancel almost completely */
     CK_DENORMAL,     /* subnormal numbers of the storage format */
     CK_RISING,       /* scores grow from key to key, so that the running maximum changes all the time */
+    CK_CODES_Q,      /* q: any finite HiFloat8 code; keys: small ones */
+    CK_CODES_K,      /* the other way round */
     CK_INPUTS_COUNT
 } ck_inputs;
 
@@ -156,6 +158,8 @@ typedef enum ck_poison { CK_POISON_NAN, CK_POISON_ZERO, CK_POISON_INF } ck_poiso
 
 typedef struct ck_segment {
     mla_dtype dtype;
+    mla_dtype rope_dtype;      /* NONE: dtype, or bf16 where that has 8 bits */
+    int64_t piece, rope_piece; /* columns of a piece in layout NZ; 0: layout ROW */
     mla_addressing addressing;
     int64_t page_size;
     int64_t n_length, length[CK_MAX_SEQ]; /* sequence with id x has length[x % n_length] keys */
@@ -184,6 +188,8 @@ typedef struct ck_config {
     int64_t n_used, used[CK_MAX_SEQ];   /* q_length; n_used 0: absent */
     int64_t lead_tokens, tail_tokens;   /* packed q: rows of q before and behind all sequences */
     mla_dtype q_dtype, o_dtype;
+    mla_dtype q_rope_dtype; /* NONE: q_dtype, or bf16 where that has 8 bits */
+    mla_dtype lse_dtype;    /* NONE: f32 */
     int64_t n_head, n_kv_head;
     int64_t d_nope, d_rope; /* d_rope > 0: rope apart in q and in every segment */
     int64_t d_v;
@@ -197,6 +203,8 @@ typedef struct ck_config {
     mla_lse_base lse_base;
     mla_lse_empty lse_empty;
     bool lse_with_sink;
+    mla_p_rounding p_rounding;
+    int32_t p_tile;
     ck_layout layout;     /* of q, k, v, lists, masks and outputs */
     ck_poison poison;     /* what unreachable memory holds */
     bool poison_masked;   /* also keys that nobody sees because the mask is -inf */
@@ -207,9 +215,12 @@ typedef struct ck_config {
 ck_config ck_config_plain(int64_t n_seq, int64_t n_q, int64_t n_head, int64_t d_k, int64_t d_v, int64_t length);
 /* A random one, of about `work` (token, head, key) triples at most. */
 ck_config ck_config_random(uint64_t seed, int64_t work);
+/* The same with any storage, layout and rounding of probabilities. */
+ck_config ck_config_random_format(uint64_t seed, int64_t work);
 void ck_describe(const ck_config *config, char *text, size_t capacity);
 
-/* Builds the problem; all memory comes from ck_buffer(). Nothing that is seen holds a NaN. */
+/* Builds the problem; all memory comes from ck_buffer(). Nothing that is seen holds a NaN. In i8 tensors numbers stand 64
+ * times as large, and the scale of the scores takes that back. */
 void ck_make(const ck_config *config, mla_problem *problem);
 /* Fills the outputs with CK_UNTOUCHED again. */
 void ck_reset_outputs(const mla_problem *problem);
@@ -231,6 +242,10 @@ extern int64_t ck_n_judged, ck_n_loose;
 
 /* make, run, compare, check that nothing else was written, release. */
 void ck_check_config(const ck_config *config);
+/* The same for what the subject may answer with UNSUPPORTED: false then, with its sentence in mla_last_error(). */
+bool ck_try_config(const ck_config *config);
+/* ... and the whole test is skipped, with that sentence. */
+void ck_check_config_if_offered(const ck_config *config);
 
 #define CK_WORK 300000 /* triples per problem that the oracle recomputes: a second at most */
 
@@ -244,7 +259,8 @@ typedef struct ck_test {
     bool library;    /* about the library itself, its plans or kernels: our own attention cannot stand in for it */
 } ck_test;
 
-extern const ck_test ck_attention_tests[], ck_relation_tests[], ck_case_tests[], ck_plan_tests[], ck_alloc_tests[];
+extern const ck_test ck_attention_tests[], ck_relation_tests[], ck_case_tests[], ck_plan_tests[], ck_alloc_tests[],
+    ck_format_tests[], ck_rounding_tests[];
 
 /* One test per kernel that the library lists; NULL behind the last. */
 const ck_test *ck_kernel_test_at(size_t index);

@@ -13,11 +13,11 @@
  *
  * (2) A score s = scale <q, k> + mask in fp32, in base 2 units or not. magnitude = |scale| sum |q k| + |mask|:
  *       chain(d_k)   the sum
- *       8            four scales and log2(e) multiplied together, folding them into q, the mask times log2(e), and the
- *                    final addition, each at most u * magnitude
+ *       9            four scales and log2(e) multiplied together, folding them into q, the mask times log2(e), the
+ *                    addition of a rope part whose scales are others, and that of the mask, each at most u * magnitude
  *       1 + |m|      the subtraction of the running maximum m: u |s - m| <= u (magnitude + |m|); m may lag behind the
  *                    true maximum by 8 in base 2 units
- *     E = u ((chain(d_k) + 9) magnitude + |max| + 8), absolute, in natural units.
+ *     E = u ((chain(d_k) + 10) magnitude + |max| + 8), absolute, in natural units.
  *
  * (3) A weight w = exp(s - m): relative error exp(E) - 1, and 8 u for the exponential function (4 ulp).
  *     When the maximum grows, what was gathered so far is multiplied by such a weight, at (8 + 2) u each time. From any
@@ -46,42 +46,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkkernel.h"
+#include "compare.h"
 #include "ref/number.h"
-#include "ref/ref.h"
 
-#define U 0x1p-24
-#define EXP_ERROR 8.0
+#define U CK_U
 
 double ck_worst_ratio;
 int64_t ck_n_judged, ck_n_loose;
 
-typedef struct judge {
-    const mla_problem *problem;
-    mla_shape shape;
-    bool structured;
-    double *o, *v, *spread, *absolute, *hull; /* [d_v] each */
-    void *scratch;
-} judge;
-
-typedef struct place {
-    int64_t s, i, h, token; /* token: row of the outputs, in the sequence (batched) or in all (packed) */
-} place;
-
-static double chain(const judge *j, double n)
+double ck_chain(const ck_judge *j, double n)
 {
     double random = 8 * sqrt(n);
     return j->structured || n < random ? n : random;
 }
 
-static int64_t output_offset(const int64_t *stride, const place *at)
+int64_t ck_output_offset(const int64_t *stride, const ck_place *at)
 {
     return at->s * stride[0] + at->token * stride[1] + at->h * stride[2];
 }
 
 /* One output element. column -1: not part of a row of o. */
 static void judge_element(const mla_tensor *t, const char *name, int64_t offset, double exact, double bound,
-                          const place *at, int64_t column)
+                          const ck_place *at, int64_t column)
 {
     char where[96];
     if (column >= 0) {
@@ -119,10 +105,10 @@ static void judge_element(const mla_tensor *t, const char *name, int64_t offset,
 }
 
 /* A row that sees nothing: +0, not -0, and the fixed lse. */
-static void judge_empty(const judge *j, const place *at, const mla_ref_row_result *row)
+static void judge_empty(const ck_judge *j, const ck_place *at, const mla_ref_row_result *row)
 {
     const mla_problem *p = j->problem;
-    int64_t offset = output_offset(j->shape.o_stride, at);
+    int64_t offset = ck_output_offset(j->shape.o_stride, at);
     for (int64_t c = 0; c < j->shape.d_v; c++) {
         judge_element(&p->o, "o", offset + c, 0, 0, at, c);
         double got = mla_ref_load(p->o.data, p->o.dtype, offset + c);
@@ -132,10 +118,10 @@ static void judge_empty(const judge *j, const place *at, const mla_ref_row_resul
         }
     }
     if (mla_tensor_present(&p->lse)) {
-        judge_element(&p->lse, "lse", output_offset(j->shape.lse_stride, at), row->lse, 0, at, -1);
+        judge_element(&p->lse, "lse", ck_output_offset(j->shape.lse_stride, at), row->lse, 0, at, -1);
     }
     if (mla_tensor_present(&p->max)) {
-        judge_element(&p->max, "max", output_offset(j->shape.max_stride, at), -INFINITY, 0, at, -1);
+        judge_element(&p->max, "max", ck_output_offset(j->shape.max_stride, at), -INFINITY, 0, at, -1);
     }
 }
 
@@ -176,10 +162,10 @@ static int64_t most_records(const mla_ref_row_result *row)
     return most;
 }
 
-static weights weigh(const judge *j, const mla_ref_row_result *row)
+static weights weigh(const ck_judge *j, const mla_ref_row_result *row)
 {
-    weights w = {.slope = U * (chain(j, (double)j->shape.d_k) + 9), .offset = U * (fabs(row->max) + 8)};
-    w.overall = U * (EXP_ERROR + (EXP_ERROR + 2) * (double)(2 * most_records(row) + 2));
+    weights w = {.slope = U * (ck_chain(j, (double)j->shape.d_k) + 10), .offset = U * (fabs(row->max) + 8)};
+    w.overall = U * (CK_EXP_ERROR + (CK_EXP_ERROR + 2) * (double)(2 * most_records(row) + 2));
     double sum = 0, sum_p = 0, share = 0; /* share: of all weight, what keys have */
     for (int64_t k = 0; k < row->n_candidate; k++) {
         if (row->score[k] == -INFINITY) {
@@ -216,26 +202,29 @@ static weights weigh(const judge *j, const mla_ref_row_result *row)
     return w;
 }
 
-static void judge_row(judge *j, const place *at)
+double ck_pv_descale(const ck_judge *j, int64_t h)
+{
+    const mla_tensor *t = &j->problem->pv_descale;
+    return mla_tensor_present(t) ? mla_ref_load(t->data, t->dtype, h * t->stride[0]) : 1;
+}
+
+void ck_judge_o(const ck_judge *j, const ck_place *at, int64_t column, double exact, double bound)
+{
+    judge_element(&j->problem->o, "o", ck_output_offset(j->shape.o_stride, at) + column, exact, bound, at, column);
+}
+
+/* With exact probabilities, as (4) says. */
+static void judge_o(ck_judge *j, const ck_place *at, const mla_ref_row_result *row, const weights *w)
 {
     const mla_problem *p = j->problem;
     const mla_shape *shape = &j->shape;
-    mla_ref_row_result row;
-    mla_ref_row(p, shape, at->s, at->i, at->h, j->scratch, j->o, &row);
-    if (row.n_visible == 0) {
-        judge_empty(j, at, &row);
-        return;
-    }
-    weights w = weigh(j, &row);
-    double n = (double)row.n_visible;
-    double gathered = chain(j, n + 64);
-    double pv = mla_tensor_present(&p->pv_descale)
-                    ? mla_ref_load(p->pv_descale.data, MLA_DTYPE_F32, at->h * p->pv_descale.stride[0])
-                    : 1;
+    double n = (double)row->n_visible;
+    double gathered = ck_chain(j, n + 64);
+    double pv = ck_pv_descale(j, at->h);
     for (int64_t c = 0; c < shape->d_v; c++) {
         j->absolute[c] = 0;
-        j->spread[c] = w.sink_p * expm1(fmin(w.sink_w + w.w_star, 300)) * fabs(j->o[c]);
-        j->hull[c] = w.sink_p > 0 ? fabs(j->o[c]) : 0;
+        j->spread[c] = w->sink_p * expm1(fmin(w->sink_w + w->w_star, 300)) * fabs(j->o[c]);
+        j->hull[c] = w->sink_p > 0 ? fabs(j->o[c]) : 0;
     }
     double largest_v = 0;
     int64_t k = 0;
@@ -246,8 +235,9 @@ static void judge_row(judge *j, const place *at)
             if (!mla_ref_key_find(p, shape, g, at->s, at->i, x, &key)) {
                 continue;
             }
-            double weight = exp(row.score[k] - row.max) / row.sum;
-            double factor = weight * expm1(fmin(w.slope * row.magnitude[k] + w.offset + w.overall + w.w_star, 300));
+            double weight = exp(row->score[k] - row->max) / row->sum;
+            double factor =
+                weight * expm1(fmin(w->slope * row->magnitude[k] + w->offset + w->overall + w->w_star, 300));
             mla_ref_value(p, shape, g, &key, at->h, j->v);
             for (int64_t c = 0; c < shape->d_v; c++) {
                 double v = j->v[c] * pv;
@@ -259,33 +249,51 @@ static void judge_row(judge *j, const place *at)
             }
         }
     }
-    double least_sum = fmax(w.p_star, exp(-2 * w.largest_w));
+    double least_sum = fmax(w->p_star, exp(-2 * w->largest_w));
     double underflow = (n + 4) * (0x1p-141 * fmax(fabs(pv), 1) + 0x1p-100 * largest_v);
-    int64_t offset = output_offset(shape->o_stride, at);
     for (int64_t c = 0; c < shape->d_v; c++) {
         double bound = fmin(j->spread[c] / least_sum, j->hull[c]) + U * gathered * j->absolute[c] +
                        U * (gathered + 6) * fabs(j->o[c]) + underflow;
-        judge_element(&p->o, "o", offset + c, j->o[c], bound, at, c);
+        ck_judge_o(j, at, c, j->o[c], bound);
         ck_n_judged++;
         ck_n_loose += bound > 0.01 * j->absolute[c] + underflow;
     }
+}
+
+static void judge_row(ck_judge *j, const ck_place *at)
+{
+    const mla_problem *p = j->problem;
+    const mla_shape *shape = &j->shape;
+    mla_ref_row_result row;
+    mla_ref_row(p, shape, at->s, at->i, at->h, j->scratch, j->o, &row);
+    if (row.n_visible == 0) {
+        judge_empty(j, at, &row);
+        return;
+    }
+    weights w = weigh(j, &row);
+    if (p->p_rounding == MLA_P_ROUND_NONE) {
+        judge_o(j, at, &row, &w);
+    } else {
+        ck_judge_rounded_o(j, at);
+    }
+    double gathered = ck_chain(j, (double)row.n_visible + 64);
     double base = p->lse_base == MLA_LSE_BASE2 ? 1 / log(2.0) : 1;
     if (mla_tensor_present(&p->lse)) {
         double bound = base * (w.log_mean + U * (gathered + 8 + 3 * fabs(row.max))) + 3 * U * fabs(row.lse);
-        judge_element(&p->lse, "lse", output_offset(shape->lse_stride, at), row.lse, bound, at, -1);
+        judge_element(&p->lse, "lse", ck_output_offset(shape->lse_stride, at), row.lse, bound, at, -1);
     }
     if (mla_tensor_present(&p->max)) {
         double bound = w.max_error + 2 * U * fabs(row.max);
-        judge_element(&p->max, "max", output_offset(shape->max_stride, at), row.max, bound, at, -1);
+        judge_element(&p->max, "max", ck_output_offset(shape->max_stride, at), row.max, bound, at, -1);
     }
 }
 
 /* Of a row that is not recomputed: everything was written. A NaN is caught here only where the whole problem has
  * none. */
-static void glance(const judge *j, const place *at)
+static void glance(const ck_judge *j, const ck_place *at)
 {
     const mla_problem *p = j->problem;
-    int64_t offset = output_offset(j->shape.o_stride, at);
+    int64_t offset = ck_output_offset(j->shape.o_stride, at);
     for (int64_t c = 0; c < j->shape.d_v; c++) {
         double got = mla_ref_load(p->o.data, p->o.dtype, offset + c);
         if (isnan(got)) {
@@ -294,7 +302,7 @@ static void glance(const judge *j, const place *at)
         }
     }
     if (mla_tensor_present(&p->lse)) {
-        double got = mla_ref_load(p->lse.data, MLA_DTYPE_F32, output_offset(j->shape.lse_stride, at));
+        double got = mla_ref_load(p->lse.data, p->lse.dtype, ck_output_offset(j->shape.lse_stride, at));
         if (isnan(got)) {
             ck_fail("lse[seq %lld][token %lld][head %lld] is NaN or was not written", (long long)at->s,
                     (long long)at->i, (long long)at->h);
@@ -304,7 +312,7 @@ static void glance(const judge *j, const place *at)
 
 void ck_compare(const mla_problem *problem, bool structured, int64_t work)
 {
-    judge j = {.problem = problem, .structured = structured};
+    ck_judge j = {.problem = problem, .structured = structured};
     if (mla_problem_resolve(problem, &j.shape) != MLA_STATUS_OK) {
         ck_fail("the library refuses: %s", mla_last_error());
     }
@@ -335,7 +343,7 @@ void ck_compare(const mla_problem *problem, bool structured, int64_t work)
         int64_t slots = mla_query_slots(problem, shape, s);
         for (int64_t i = 0; i < slots; i++) {
             for (int64_t h = 0; h < shape->n_head; h++) {
-                place at = {s, i, h, mla_query_begin(problem, shape, s) + i};
+                ck_place at = {s, i, h, mla_query_begin(problem, shape, s) + i};
                 bool corner = (i == 0 || i == slots - 1) && (h == 0 || h == shape->n_head - 1);
                 if (share >= 1 || (corner && (s == 0 || s == shape->n_seq - 1)) || ck_chance(&pick, share)) {
                     judge_row(&j, &at);

@@ -52,6 +52,15 @@ static int64_t random_length(ck_random *r, int64_t most)
     return length < most ? length : most;
 }
 
+static int64_t divisor_of(ck_random *r, int64_t n)
+{
+    int64_t x = ck_between(r, 1, n < 64 ? n : 64);
+    while (n % x != 0) {
+        x--;
+    }
+    return x;
+}
+
 static void random_segment(ck_config *c, int32_t g, int64_t most, ck_random *r)
 {
     static const int64_t page_sizes[] = {1, 2, 3, 16, 61, 64, 69, 100, 128, 129, 192, 256, 576};
@@ -150,6 +159,43 @@ ck_config ck_config_random(uint64_t seed, int64_t work)
     return c;
 }
 
+ck_config ck_config_random_format(uint64_t seed, int64_t work)
+{
+    static const mla_dtype dtypes[] = {MLA_DTYPE_F32, MLA_DTYPE_F16, MLA_DTYPE_BF16, MLA_DTYPE_I8, MLA_DTYPE_HIF8};
+    static const ck_inputs even[] = {CK_NORMAL, CK_UNIFORM, CK_ONE_DOMINANT, CK_ALL_EQUAL, CK_POWERS, CK_RISING};
+    static const int32_t tiles[] = {128, 128, 512, 64, 1, 37, 100, 511};
+    ck_random random = {ck_hash(seed, 3)}, *r = &random;
+    ck_config c = ck_config_random(seed, work);
+    c.p_rounding = (mla_p_rounding)ck_below(r, 4);
+    if (c.p_rounding != MLA_P_ROUND_NONE) {
+        c.p_tile = tiles[ck_below(r, 8)];
+        c.inputs = even[ck_below(r, 6)]; /* with scores beyond 100 every rounding might be another one */
+    }
+    c.q_dtype = dtypes[ck_below(r, 5)];
+    if (c.p_rounding == MLA_P_ROUND_16BIT) {
+        c.q_dtype = dtypes[ck_between(r, 1, 2)];
+    }
+    c.q_rope_dtype = mla_dtype_size(c.q_dtype) > 1 ? MLA_DTYPE_NONE : random_dtype(r);
+    c.lse_dtype = random_dtype(r);
+    c.qk_descale = ck_chance(r, 0.4);
+    bool int8 = c.p_rounding == MLA_P_ROUND_INT8, nz = c.n_kv_head == 1 && ck_chance(r, 0.5);
+    if (int8 || nz) {
+        c.d_v = c.d_v < c.d_nope ? c.d_v : c.d_nope;
+    }
+    for (int32_t g = 0; g < c.n_segment; g++) {
+        ck_segment *s = &c.segment[g];
+        s->dtype = int8 ? MLA_DTYPE_I8 : dtypes[ck_below(r, 5)];
+        s->rope_dtype = random_dtype(r);
+        s->v_apart = s->v_apart && !int8 && !nz;
+        if (nz) {
+            s->addressing = s->addressing == MLA_ADDRESS_PACKED ? MLA_ADDRESS_BATCHED : s->addressing;
+            s->piece = divisor_of(r, c.d_nope);
+            s->rope_piece = c.d_rope > 0 ? divisor_of(r, c.d_rope) : 0;
+        }
+    }
+    return c;
+}
+
 void ck_describe(const ck_config *c, char *text, size_t capacity)
 {
     static const char *const addressing[] = {"paged", "batched", "packed"};
@@ -161,23 +207,36 @@ void ck_describe(const ck_config *c, char *text, size_t capacity)
                      ck_inputs_name(c->inputs), (long long)c->n_seq, (long long)c->n_q, c->n_q ? "" : " (packed)",
                      (long long)c->n_head, (long long)c->n_kv_head, (long long)c->d_nope, (long long)c->d_rope,
                      (long long)c->d_v, mla_dtype_name(c->q_dtype), mla_dtype_name(c->o_dtype));
+    if (c->p_rounding != MLA_P_ROUND_NONE && n > 0 && (size_t)n < capacity) {
+        n += snprintf(text + n, capacity - (size_t)n, " p %s tile %d", mla_p_rounding_word(c->p_rounding),
+                      (int)c->p_tile);
+    }
     for (int32_t g = 0; g < c->n_segment && n > 0 && (size_t)n < capacity; g++) {
         const ck_segment *s = &c->segment[g];
-        n += snprintf(text + n, capacity - (size_t)n, "; %s %s page %lld len %lld.. %s%s%s%s", mla_dtype_name(s->dtype),
-                      addressing[s->addressing], (long long)s->page_size, (long long)s->length[0],
-                      rules[s->visible.rule], lists[s->list], masks[s->mask], s->v_apart ? " v apart" : "");
+        n += snprintf(text + n, capacity - (size_t)n, "; %s %s%s page %lld len %lld.. %s%s%s%s",
+                      mla_dtype_name(s->dtype), addressing[s->addressing], s->piece > 0 ? " NZ" : "",
+                      (long long)s->page_size, (long long)s->length[0], rules[s->visible.rule], lists[s->list],
+                      masks[s->mask], s->v_apart ? " v apart" : "");
     }
 }
 
-void ck_check_config(const ck_config *config)
+bool ck_try_config(const ck_config *config)
 {
     size_t mark = ck_mark();
     mla_problem problem;
-    char text[200];
+    char text[300];
     ck_describe(config, text, sizeof text);
     ck_context("%s", text);
     ck_make(config, &problem);
-    ck_execute(&problem, NULL);
+    mla_status status = ck_try_execute(&problem, NULL);
+    if (status == MLA_STATUS_UNSUPPORTED) {
+        ck_release(mark);
+        ck_context("%s", "");
+        return false;
+    }
+    if (status != MLA_STATUS_OK) {
+        ck_fail("the library refuses: %s (%s)", mla_last_error(), mla_status_name(status));
+    }
     ck_compare(&problem, ck_inputs_structured(config->inputs), CK_WORK);
     ck_require_gaps_untouched(&problem.o);
     if (config->want_lse) {
@@ -201,4 +260,19 @@ void ck_check_config(const ck_config *config)
     }
     ck_release(mark);
     ck_context("%s", "");
+    return true;
+}
+
+void ck_check_config(const ck_config *config)
+{
+    if (!ck_try_config(config)) {
+        ck_fail("the library refuses: %s", mla_last_error());
+    }
+}
+
+void ck_check_config_if_offered(const ck_config *config)
+{
+    if (!ck_try_config(config)) {
+        ck_skip("%s", mla_last_error());
+    }
 }

@@ -72,6 +72,8 @@ const char *ck_inputs_name(ck_inputs inputs)
         [CK_CANCELLING] = "cancelling",
         [CK_DENORMAL] = "denormal",
         [CK_RISING] = "rising",
+        [CK_CODES_Q] = "codes_q",
+        [CK_CODES_K] = "codes_k",
     };
     return names[inputs];
 }
@@ -89,7 +91,24 @@ double ck_inputs_scale(ck_inputs inputs)
 
 static double smallest_subnormal(mla_dtype dtype)
 {
-    return dtype == MLA_DTYPE_F16 ? 0x1p-24 : dtype == MLA_DTYPE_BF16 ? 0x1p-133 : 0x1p-149;
+    switch (dtype) {
+    case MLA_DTYPE_F16: return 0x1p-24;
+    case MLA_DTYPE_BF16: return 0x1p-133;
+    case MLA_DTYPE_HIF8: return 0x1p-22;
+    case MLA_DTYPE_I8: return 0x1p-6; /* 1 when stored */
+    default: return 0x1p-149;
+    }
+}
+
+/* The number of a HiFloat8 code that has one, of at most this magnitude. */
+static double draw_code(ck_random *r, double most)
+{
+    for (;;) {
+        double value = mla_ref_decode(MLA_DTYPE_HIF8, (uint32_t)ck_below(r, 256));
+        if (fabs(value) <= most) { /* not so for NaN */
+            return value;
+        }
+    }
 }
 
 static double draw(ck_inputs inputs, ck_random *r, mla_dtype dtype)
@@ -113,7 +132,13 @@ void ck_query_row(ck_inputs inputs, uint64_t seed, mla_dtype dtype, int64_t n, d
         case CK_ONE_DOMINANT: row[d] = fabs(ck_normal(&r)) + 0.25; break;
         case CK_CANCELLING: row[d] = 1 + 0x1p-6 * (double)ck_between(&r, 0, 1); break;
         case CK_RISING: row[d] = 1; break;
-        case CK_DENORMAL: row[d] = dtype == MLA_DTYPE_F16 ? 30000 * ck_uniform(&r) : 1e10 * ck_normal(&r); break;
+        case CK_DENORMAL: {
+            bool narrow = dtype == MLA_DTYPE_F16 || dtype == MLA_DTYPE_HIF8;
+            row[d] = narrow ? 30000 * ck_uniform(&r) : 1e10 * ck_normal(&r);
+            break;
+        }
+        case CK_CODES_Q: row[d] = draw_code(&r, 32768); break;
+        case CK_CODES_K: row[d] = draw_code(&r, 0x1p-9); break;
         default: row[d] = draw(inputs, &r, dtype); break;
         }
     }
@@ -129,6 +154,8 @@ void ck_key_row(ck_inputs inputs, uint64_t seed, mla_dtype dtype, int64_t positi
         case CK_CANCELLING: /* neighbours cancel up to a part in 2^7 */
             row[d] = (d % 2 ? -1 : 1) * (16 + (double)(position % 7) + 0.125 * (double)ck_between(&r, 0, 1));
             break;
+        case CK_CODES_Q: row[d] = draw_code(&r, 0x1p-9); break;
+        case CK_CODES_K: row[d] = draw_code(&r, 32768); break;
         case CK_RISING: row[d] = 0.02 * ck_normal(&r) + 0.4 * (double)position / (double)(length + 1); break;
         default: row[d] = draw(inputs, &r, dtype); break;
         }

@@ -75,15 +75,22 @@ static uint32_t poison_bits(ck_poison poison, mla_dtype dtype)
     switch (poison) {
     case CK_POISON_ZERO: return 0;
     case CK_POISON_INF: return mla_ref_encode(dtype, INFINITY);
-    default: /* signalling NaN */
-        return dtype == MLA_DTYPE_F32 ? 0x7f800123u : dtype == MLA_DTYPE_F16 ? 0x7c11u : 0x7f81u;
+    default: /* a signalling NaN where there is one; i8 has but large numbers */
+        return dtype == MLA_DTYPE_F32    ? 0x7f800123u
+               : dtype == MLA_DTYPE_F16  ? 0x7c11u
+               : dtype == MLA_DTYPE_HIF8 ? 0x80u
+               : dtype == MLA_DTYPE_I8   ? 0x7fu
+                                         : 0x7f81u;
     }
 }
 
 static void store_bits(const mla_tensor *t, int64_t at, uint32_t bits)
 {
-    if (t->dtype == MLA_DTYPE_F32) {
+    size_t size = mla_dtype_size(t->dtype);
+    if (size == 4) {
         ((uint32_t *)t->data)[at] = bits;
+    } else if (size == 1) {
+        ((uint8_t *)t->data)[at] = (uint8_t)bits;
     } else {
         ((uint16_t *)t->data)[at] = (uint16_t)bits;
     }
@@ -101,11 +108,25 @@ static void poison_tensor(const mla_tensor *t, ck_poison poison, int32_t axis, i
     }
 }
 
+/* Integers stand for numbers that are smaller by this factor. */
+#define I8_UNITS 64
+
+static double units_of(mla_dtype dtype)
+{
+    return dtype == MLA_DTYPE_I8 ? I8_UNITS : 1;
+}
+
 static void store_row(const mla_tensor *t, int64_t at, int64_t n, const double *row)
 {
     for (int64_t d = 0; d < n; d++) {
-        mla_ref_store(t->data, t->dtype, at + d, row[d]);
+        mla_ref_store(t->data, t->dtype, at + d, row[d] * units_of(t->dtype));
     }
+}
+
+/* Rope parts are never stored in 8 bits. */
+static mla_dtype rope_dtype(mla_dtype wanted, mla_dtype beside)
+{
+    return wanted != MLA_DTYPE_NONE ? wanted : mla_dtype_size(beside) == 1 ? MLA_DTYPE_BF16 : beside;
 }
 
 /* ---- queries and outputs ----------------------------------------------------------------------------------------- */
@@ -134,7 +155,7 @@ static void make_queries(const ck_config *c, mla_problem *p)
     poison_tensor(&p->q, c->poison, 0, 0);
     if (c->d_rope > 0) {
         dim[ndim - 1] = c->d_rope;
-        p->q_rope = ck_tensor("q_rope", c->q_dtype, ndim, dim, c->layout);
+        p->q_rope = ck_tensor("q_rope", rope_dtype(c->q_rope_dtype, c->q_dtype), ndim, dim, c->layout);
         poison_tensor(&p->q_rope, c->poison, 0, 0);
     }
     if (c->n_used > 0) {
@@ -162,19 +183,20 @@ static void make_queries(const ck_config *c, mla_problem *p)
     free(row);
 }
 
-/* f32 [token...][head], or the transposed view of [.][head][.] */
-static mla_tensor per_row_output(const char *name, const mla_tensor *q, bool transposed, ck_layout layout)
+/* [token...][head], or the transposed view of [.][head][.] */
+static mla_tensor per_row_output(const char *name, mla_dtype dtype, const mla_tensor *q, bool transposed,
+                                 ck_layout layout)
 {
     int32_t ndim = q->ndim - 1;
     int64_t dim[3] = {q->dim[0], q->dim[1], q->dim[2]};
     if (!transposed) {
-        return ck_tensor(name, MLA_DTYPE_F32, ndim, dim, layout);
+        return ck_tensor(name, dtype, ndim, dim, layout);
     }
     int32_t last = ndim - 1;
     int64_t n_head = dim[last];
     dim[last] = dim[last - 1];
     dim[last - 1] = n_head;
-    mla_tensor t = ck_tensor(name, MLA_DTYPE_F32, ndim, dim, layout);
+    mla_tensor t = ck_tensor(name, dtype, ndim, dim, layout);
     mla_tensor view = t;
     view.dim[last] = t.dim[last - 1];
     view.dim[last - 1] = t.dim[last];
@@ -189,10 +211,11 @@ static void make_outputs(const ck_config *c, mla_problem *p)
     dim[p->q.ndim - 1] = c->d_v;
     p->o = ck_tensor("o", c->o_dtype, p->q.ndim, dim, c->layout);
     if (c->want_lse) {
-        p->lse = per_row_output("lse", &p->q, c->lse_transposed, c->layout);
+        mla_dtype dtype = c->lse_dtype != MLA_DTYPE_NONE ? c->lse_dtype : MLA_DTYPE_F32;
+        p->lse = per_row_output("lse", dtype, &p->q, c->lse_transposed, c->layout);
     }
     if (c->want_max) {
-        p->max = per_row_output("max", &p->q, c->lse_transposed, c->layout);
+        p->max = per_row_output("max", MLA_DTYPE_F32, &p->q, c->lse_transposed, c->layout);
     }
 }
 
@@ -201,7 +224,7 @@ mla_problem ck_with_new_outputs(const mla_problem *problem, ck_layout layout)
     mla_problem copy = *problem;
     copy.o = ck_tensor("o", problem->o.dtype, problem->o.ndim, problem->o.dim, layout);
     if (mla_tensor_present(&problem->lse)) {
-        copy.lse = ck_tensor("lse", MLA_DTYPE_F32, problem->lse.ndim, problem->lse.dim, layout);
+        copy.lse = ck_tensor("lse", problem->lse.dtype, problem->lse.ndim, problem->lse.dim, layout);
     }
     if (mla_tensor_present(&problem->max)) {
         copy.max = ck_tensor("max", MLA_DTYPE_F32, problem->max.ndim, problem->max.dim, layout);
@@ -294,22 +317,34 @@ static pool_map make_pool(const ck_config *c, const ck_segment *g)
     return pool;
 }
 
-static mla_tensor pool_tensor(const char *name, const ck_config *c, const ck_segment *g, const pool_map *pool,
-                              int64_t n_column)
+/* piece: columns of one in layout NZ, 0: layout ROW */
+static mla_tensor pool_tensor(const char *name, mla_dtype dtype, const ck_config *c, const pool_map *pool,
+                              int64_t n_column, int64_t piece)
 {
     mla_tensor t;
-    if (g->addressing == MLA_ADDRESS_PACKED) {
-        t = ck_tensor(name, g->dtype, 3, (int64_t[]){pool->page_size, c->n_kv_head, n_column}, c->layout);
+    if (piece > 0) {
+        CK_REQUIRE(n_column % piece == 0 && pool->addressing != MLA_ADDRESS_PACKED && c->n_kv_head == 1);
+        t = ck_tensor(name, dtype, 4, (int64_t[]){pool->n_page, n_column / piece, pool->page_size, piece}, c->layout);
+    } else if (pool->addressing == MLA_ADDRESS_PACKED) {
+        t = ck_tensor(name, dtype, 3, (int64_t[]){pool->page_size, c->n_kv_head, n_column}, c->layout);
     } else {
-        t = ck_tensor(name, g->dtype, 4, (int64_t[]){pool->n_page, pool->page_size, c->n_kv_head, n_column}, c->layout);
+        t = ck_tensor(name, dtype, 4, (int64_t[]){pool->n_page, pool->page_size, c->n_kv_head, n_column}, c->layout);
     }
     poison_tensor(&t, c->poison, 0, 0);
     return t;
 }
 
-static int64_t pool_offset(const mla_tensor *t, int64_t page, int64_t slot, int64_t kv_head)
+/* Row [n] of the pool, piece by piece in layout NZ. */
+static void store_pool_row(const mla_tensor *t, int64_t piece, int64_t page, int64_t slot, int64_t kv_head, int64_t n,
+                           const double *row)
 {
-    return t->ndim == 3 ? ck_offset(t, slot, kv_head, 0, 0) : ck_offset(t, page, slot, kv_head, 0);
+    if (piece == 0) {
+        store_row(t, t->ndim == 3 ? ck_offset(t, slot, kv_head, 0, 0) : ck_offset(t, page, slot, kv_head, 0), n, row);
+        return;
+    }
+    for (int64_t d = 0; d < n; d += piece) {
+        store_row(t, ck_offset(t, page, d / piece, slot, 0), piece, row + d);
+    }
 }
 
 /* Page tables and lengths; entries past the last page are what an engine leaves there. */
@@ -506,15 +541,14 @@ static void fill_pool(const ck_config *c, int32_t g, const pool_map *pool, const
             for (int64_t h = 0; h < c->n_kv_head; h++) {
                 uint64_t seed = seed_of(c, TAG_K, id_of(c, s), h * 2 + g);
                 ck_key_row(c->inputs, seed, config->dtype, position, length, d_k, row);
-                store_row(&segment->k, pool_offset(&segment->k, page, slot, h), c->d_nope, row);
+                store_pool_row(&segment->k, config->piece, page, slot, h, c->d_nope, row);
                 if (c->d_rope > 0) {
-                    store_row(&segment->k_rope, pool_offset(&segment->k_rope, page, slot, h), c->d_rope,
-                              row + c->d_nope);
+                    store_pool_row(&segment->k_rope, config->rope_piece, page, slot, h, c->d_rope, row + c->d_nope);
                 }
                 if (config->v_apart) {
                     seed = seed_of(c, TAG_V, id_of(c, s), h * 2 + g);
                     ck_key_row(c->inputs, seed, config->dtype, position, length, c->d_v, row);
-                    store_row(&segment->v, pool_offset(&segment->v, page, slot, h), c->d_v, row);
+                    store_pool_row(&segment->v, 0, page, slot, h, c->d_v, row);
                 }
             }
         }
@@ -525,14 +559,33 @@ static void fill_pool(const ck_config *c, int32_t g, const pool_map *pool, const
 
 /* ---- scales and sinks -------------------------------------------------------------------------------------------- */
 
-static mla_tensor head_factors(const char *name, const ck_config *c, int64_t which)
+/* Of both signs. */
+static mla_tensor head_factors(const char *name, const ck_config *c, int64_t which, double scale)
 {
     mla_tensor t = float_tensor(name, c->n_head);
     for (int64_t h = 0; h < c->n_head; h++) {
         ck_random r = {seed_of(c, TAG_SCALE, which, h)};
-        ((float *)t.data)[h] = (float)(0.25 + 1.5 * ck_uniform(&r));
+        double factor = scale * (0.25 + 1.5 * ck_uniform(&r));
+        ((float *)t.data)[h] = (float)(ck_chance(&r, 0.3) ? -factor : factor);
     }
     return t;
+}
+
+/* What <q, k> is too large by because of integers that all segments have alike. */
+static double score_units(const ck_config *c)
+{
+    double units = units_of(c->segment[0].dtype);
+    for (int32_t g = 1; g < c->n_segment; g++) {
+        units = fmin(units, units_of(c->segment[g].dtype));
+    }
+    return units * units_of(c->q_dtype);
+}
+
+/* The descale of a segment: as asked for, and what its integers have beyond those of the others; 0: none. */
+static float segment_descale(const ck_config *c, const ck_segment *g)
+{
+    double units = units_of(g->dtype) * units_of(c->q_dtype) / score_units(c);
+    return (float)(units == 1 ? g->descale : (g->descale != 0 ? g->descale : 1) / units);
 }
 
 static void make_sinks(const ck_config *c, mla_problem *p)
@@ -577,8 +630,10 @@ void ck_make(const ck_config *c, mla_problem *p)
     make_outputs(c, p);
     p->n_segment = c->n_segment;
     p->d_v = c->d_v;
-    p->softmax_scale =
-        c->scale != 0 ? c->scale : (float)(ck_inputs_scale(c->inputs) / sqrt((double)(c->d_nope + c->d_rope)));
+    double scale = c->scale != 0 ? c->scale : ck_inputs_scale(c->inputs) / sqrt((double)(c->d_nope + c->d_rope));
+    p->softmax_scale = (float)(c->qk_descale ? scale : scale / score_units(c));
+    p->p_rounding = c->p_rounding;
+    p->p_tile = c->p_tile;
     p->lse_base = c->lse_base;
     p->lse_empty = c->lse_empty;
     p->lse_with_sink = c->lse_with_sink;
@@ -586,10 +641,10 @@ void ck_make(const ck_config *c, mla_problem *p)
         p->q_descale = single("q_descale", c->q_descale);
     }
     if (c->qk_descale) {
-        p->qk_descale = head_factors("qk_descale", c, 1);
+        p->qk_descale = head_factors("qk_descale", c, 1, 1 / score_units(c));
     }
     if (c->pv_descale) {
-        p->pv_descale = head_factors("pv_descale", c, 2);
+        p->pv_descale = head_factors("pv_descale", c, 2, 1);
     }
     make_sinks(c, p);
     int64_t n_token = c->n_q > 0 ? c->n_seq * c->n_q : p->q.dim[0];
@@ -598,12 +653,14 @@ void ck_make(const ck_config *c, mla_problem *p)
         const ck_segment *config = &c->segment[g];
         mla_segment *segment = &p->segment[g];
         pools[g] = make_pool(c, config);
-        segment->k = pool_tensor("k", c, config, &pools[g], c->d_nope);
+        segment->layout = config->piece > 0 ? MLA_KEY_LAYOUT_NZ : MLA_KEY_LAYOUT_ROW;
+        segment->k = pool_tensor("k", config->dtype, c, &pools[g], c->d_nope, config->piece);
         if (c->d_rope > 0) {
-            segment->k_rope = pool_tensor("k_rope", c, config, &pools[g], c->d_rope);
+            mla_dtype dtype = rope_dtype(config->rope_dtype, config->dtype);
+            segment->k_rope = pool_tensor("k_rope", dtype, c, &pools[g], c->d_rope, config->rope_piece);
         }
         if (config->v_apart) {
-            segment->v = pool_tensor("v", c, config, &pools[g], c->d_v);
+            segment->v = pool_tensor("v", config->dtype, c, &pools[g], c->d_v, 0);
         }
         segment->visible = config->visible;
         if (config->has_residual) {
@@ -613,8 +670,8 @@ void ck_make(const ck_config *c, mla_problem *p)
                 set_index(&segment->visible.residual, s, 0, 0, ck_below(&r, max64(config->visible.ratio, 1)));
             }
         }
-        if (config->descale != 0) {
-            segment->descale = single("descale", config->descale);
+        if (segment_descale(c, config) != 0) {
+            segment->descale = single("descale", segment_descale(c, config));
         }
         make_addressing(c, config, &pools[g], segment);
         make_list(c, config, &pools[g], n_token, segment);

@@ -65,6 +65,13 @@ typedef struct task_range {
     int64_t n_key, n_chunk;
 } task_range;
 
+/* Where the first chunk begins. */
+static int64_t chunk_origin(const mla_plan *plan, const task_range *range, int32_t g)
+{
+    return plan->geometry.from_first_key ? range->begin[g]
+                                         : range->begin[g] - range->begin[g] % plan->geometry.split_keys;
+}
+
 static task_range range_of_task(const mla_problem *problem, const mla_shape *shape, const mla_plan *plan, int64_t seq,
                                 int64_t row_begin, int64_t row_end)
 {
@@ -83,15 +90,35 @@ static task_range range_of_task(const mla_problem *problem, const mla_shape *sha
             any = true;
         }
         if (any) {
+            int64_t origin = chunk_origin(plan, &range, g);
             range.n_key += range.end[g] - range.begin[g];
-            range.n_chunk += (range.end[g] + split - 1) / split - range.begin[g] / split;
+            range.n_chunk += (range.end[g] - origin + split - 1) / split;
         }
     }
     return range;
 }
 
+/* First token after `token` that may not share a task with it, because chunks would be counted from another key. */
+static int64_t same_first_key(const mla_problem *problem, const mla_shape *shape, int64_t seq, int64_t token,
+                              int64_t token_end)
+{
+    int64_t first[MLA_MAX_SEGMENT] = {-1, -1};
+    for (; token < token_end; token++) {
+        for (int32_t g = 0; g < shape->n_segment; g++) {
+            int64_t begin, end;
+            mla_index_range(problem, shape, g, seq, token, &begin, &end);
+            if (begin < end && first[g] >= 0 && first[g] != begin) {
+                return token;
+            }
+            first[g] = begin < end ? begin : first[g];
+        }
+    }
+    return token_end;
+}
+
 /* Rows of one task: no more than max_rows; with a list, no more than one token, because each token has its own keys. */
-static int64_t rows_of_task(const mla_shape *shape, int64_t row_begin, int64_t n_row, int64_t max_rows)
+static int64_t rows_of_task(const mla_problem *problem, const mla_shape *shape, const mla_plan *plan, int64_t seq,
+                            int64_t row_begin, int64_t n_row, int64_t max_rows)
 {
     int64_t end = row_begin + max_rows;
     bool list = false;
@@ -102,7 +129,13 @@ static int64_t rows_of_task(const mla_shape *shape, int64_t row_begin, int64_t n
         int64_t token_end = (row_begin / shape->group + 1) * shape->group;
         end = end < token_end ? end : token_end;
     }
-    return (end < n_row ? end : n_row) - row_begin;
+    end = end < n_row ? end : n_row;
+    int64_t token = row_begin / shape->group, token_end = (end - 1) / shape->group + 1;
+    if (plan->geometry.from_first_key && token + 1 < token_end) {
+        int64_t row_end = same_first_key(problem, shape, seq, token, token_end) * shape->group;
+        end = end < row_end ? end : row_end;
+    }
+    return end - row_begin;
 }
 
 typedef struct plan_count {
@@ -119,7 +152,7 @@ static plan_count walk_tasks(const mla_problem *problem, const mla_shape *shape,
     for (int64_t seq = 0; seq < shape->n_seq; seq++) {
         int64_t n_row = mla_query_slots(problem, shape, seq) * shape->group;
         for (int64_t row = 0, rows; row < n_row; row += rows) {
-            rows = rows_of_task(shape, row, n_row, max_rows);
+            rows = rows_of_task(problem, shape, plan, seq, row, n_row, max_rows);
             task_range range = range_of_task(problem, shape, plan, seq, row, row + rows);
             int64_t cost = (range.n_key + 1) * (rows + MLA_PLAN_KEY_COST);
             bool whole = range.n_chunk <= 1 || cost <= limit;
@@ -139,12 +172,13 @@ static plan_count walk_tasks(const mla_problem *problem, const mla_shape *shape,
                 }
                 int64_t first_slot = count.n_slot;
                 for (int32_t g = 0; g < shape->n_segment; g++) {
-                    for (int64_t at = range.begin[g] - range.begin[g] % split; at < range.end[g]; at += split) {
+                    for (int64_t at = chunk_origin(plan, &range, g); at < range.end[g]; at += split) {
                         if (item) {
                             base.segment = g;
                             base.kv_begin = at;
                             base.kv_end = at + split < range.end[g] ? at + split : range.end[g];
                             base.slot = count.n_slot;
+                            base.task_slot = first_slot;
                             base.cost = (base.kv_end - base.kv_begin) * (rows + MLA_PLAN_KEY_COST);
                             item[count.n_item] = base;
                         }

@@ -14,6 +14,11 @@
  *     a chunk  one chunk of one segment, left in a slot; a combine item folds the slots in chunk order.
  *
  * Large batches get whole items only and need no slots; a few long sequences are cut into chunks to feed all workers.
+ *
+ * Probabilities that are rounded depend on the keys before them, through the running maximum. Chunks are then counted
+ * from the first key that a row sees (geometry.from_first_key), a list's after it has lost what names no visible key, and
+ * chunk items are run in two passes: first the scores of all chunks, then, each from the largest score of the chunks
+ * before it, their partial results. The fold is the same.
  */
 #ifndef MLA_CORE_PLAN_H
 #define MLA_CORE_PLAN_H
@@ -27,6 +32,7 @@ typedef struct mla_work_item {
     int32_t segment;          /* -1: whole */
     int64_t kv_begin, kv_end; /* index space, a single chunk; 0, 0 when whole */
     int64_t slot;             /* first panel slot this item writes, one per row panel; -1: writes the output */
+    int64_t task_slot;        /* slot of the task's first chunk */
     int64_t cost;             /* for ordering */
 } mla_work_item;
 
@@ -41,9 +47,10 @@ typedef struct mla_combine_item {
 
 /* What a backend asks of the planner. */
 typedef struct mla_plan_geometry {
-    int64_t split_keys; /* chunk length, a multiple of the backend's key block */
-    int64_t row_panel;  /* rows that share a slot */
-    int64_t max_rows;   /* rows of a task, a multiple of row_panel */
+    int64_t split_keys;  /* chunk length, a multiple of the backend's key block */
+    int64_t row_panel;   /* rows that share a slot */
+    int64_t max_rows;    /* rows of a task, a multiple of row_panel */
+    bool from_first_key; /* chunks are counted from the first visible key, which the rows of a task share */
 } mla_plan_geometry;
 
 struct mla_plan {

@@ -43,7 +43,7 @@ static const level levels[] = {
     {&mla_kernels_avx512, has_avx512},
 #endif
 };
-enum { LEVEL_COUNT = sizeof levels / sizeof *levels, TABLE_SIZE = 4 * MLA_FORMAT_COUNT + 6 };
+enum { LEVEL_COUNT = sizeof levels / sizeof *levels, TABLE_SIZE = 5 * MLA_FORMAT_COUNT + 7 };
 
 /* One kernel of a table. Any function pointer may be converted to another function pointer type and compared. */
 typedef void (*any_kernel)(void);
@@ -54,18 +54,23 @@ typedef struct table_entry {
 
 static size_t list_table(const mla_cpu_kernels *k, table_entry entry[TABLE_SIZE])
 {
-    static const char *const types[MLA_FORMAT_COUNT] = {"f32", "f16", "bf16"};
+    static const char *const types[MLA_FORMAT_COUNT] = {"f32", "f16", "bf16", "hif8", "i8"};
     size_t n = 0;
     for (int f = 0; f < MLA_FORMAT_COUNT; f++) {
         entry[n++] = (table_entry){"load", types[f], (any_kernel)k->load[f]};
         entry[n++] = (table_entry){"pack", types[f], (any_kernel)k->pack[f]};
-        entry[n++] = (table_entry){"store", types[f], (any_kernel)k->store[f]};
-        if (k->stream[f]) {
-            entry[n++] = (table_entry){"stream", types[f], (any_kernel)k->stream[f]};
+        const table_entry optional[] = {{"store", types[f], (any_kernel)k->store[f]},
+                                        {"stream", types[f], (any_kernel)k->stream[f]},
+                                        {"round", types[f], (any_kernel)k->round[f]}};
+        for (size_t i = 0; i < sizeof optional / sizeof *optional; i++) {
+            if (optional[i].kernel) {
+                entry[n++] = optional[i];
+            }
         }
     }
     entry[n++] = (table_entry){"qk", "f32", (any_kernel)k->qk};
     entry[n++] = (table_entry){"softmax", "f32", (any_kernel)k->softmax};
+    entry[n++] = (table_entry){"peak", "f32", (any_kernel)k->peak};
     entry[n++] = (table_entry){"pv", "f32", (any_kernel)k->pv};
     entry[n++] = (table_entry){"merge", "f32", (any_kernel)k->merge};
     entry[n++] = (table_entry){"encode", "hif8", (any_kernel)k->hif8_encode};

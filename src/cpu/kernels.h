@@ -1,7 +1,7 @@
 /*
  * kernels.h - the contracts of the CPU kernels, and the table that holds them.
  *
- * Query rows are handled in panels of 16, keys in blocks of up to MLA_KEY_BLOCK, columns in panels of `col_panel` (a
+ * Query rows are handled in panels of 16, keys in blocks of up to MLA_KEY_BLOCK_MAX, columns in panels of `col_panel` (a
  * number that suits the ISA's registers). All arithmetic is fp32. The layouts, innermost last:
  *
  *     q      [row panel][d_k][16]                          queries, transposed so that 16 rows are one or two vectors
@@ -23,10 +23,18 @@
 #include "mla/mla_types.h"
 
 #define MLA_ROW_PANEL 16
-#define MLA_KEY_BLOCK 96
+#define MLA_KEY_BLOCK 96      /* where the problem leaves the choice: its fp32 block suits the second-level cache */
+#define MLA_KEY_BLOCK_MAX 128 /* a tile of rounded probabilities that fits is one block, converted once */
 
 /* Storage formats of q, k, v and o that kernels are written for; index into the table's arrays. */
-typedef enum mla_format { MLA_FORMAT_F32, MLA_FORMAT_F16, MLA_FORMAT_BF16, MLA_FORMAT_COUNT } mla_format;
+typedef enum mla_format {
+    MLA_FORMAT_F32,
+    MLA_FORMAT_F16,
+    MLA_FORMAT_BF16,
+    MLA_FORMAT_HIF8, /* inputs and rounded probabilities only */
+    MLA_FORMAT_I8,   /* the same */
+    MLA_FORMAT_COUNT
+} mla_format;
 
 /* Base 2: maximum, sum of exp2, and largest score of each row of a panel. m lags behind max by less than
  * MLA_RESCALE_SLACK, which spares almost every rescaling of the accumulators. */
@@ -77,6 +85,19 @@ typedef void (*mla_qk_kernel)(const float *q, const float *block, int64_t panel_
  */
 typedef bool (*mla_softmax_kernel)(float *s, int64_t n_key, const float *scale, const int32_t *begin,
                                    const int32_t *end, const float *mask, mla_row_state *state, float *factor);
+
+/*
+ * The two steps of a softmax whose probabilities are rounded, in base 2; between them the caller decides what they are
+ * relative to. First t = s * scale[r] + mask in place, exactly as softmax makes and hides it, and top[r] = the largest t
+ * or what it was.
+ */
+typedef void (*mla_peak_kernel)(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,
+                                const float *mask, float *top);
+
+/* Then p = exp2(t - m[r]), in place and rounded; sum[r] += the p before they are rounded. m[r] is -inf where the row has
+ * seen nothing, else no smaller than any t. To f16 and bf16: nearest even. HIF8: hif8(16 p) / 16. I8: p / unit[r],
+ * rounded to f16 and then to an integer 0..127; unit[r] > 0 is read by this one alone. */
+typedef void (*mla_round_kernel)(float *s, int64_t n_key, const float *m, const float *unit, float *sum);
 
 /* o[r][c] += sum over keys of p[key][r] * v[key][c], for r < n_row and c < n_col at least, one column panel. */
 typedef void (*mla_pv_kernel)(const float *p, const float *v, int64_t n_key, int32_t n_row, int32_t n_col, float *o,
@@ -144,10 +165,12 @@ typedef struct mla_cpu_kernels {
     mla_pack_kernel pack[MLA_FORMAT_COUNT];
     mla_qk_kernel qk;
     mla_softmax_kernel softmax;
+    mla_peak_kernel peak;
+    mla_round_kernel round[MLA_FORMAT_COUNT]; /* NULL for F32 */
     mla_pv_kernel pv;
     mla_merge_kernel merge;
-    mla_store_kernel store[MLA_FORMAT_COUNT];
-    mla_hif8_encode_kernel hif8_encode; /* of the format helpers; attention decodes in load and pack */
+    mla_store_kernel store[MLA_FORMAT_COUNT]; /* NULL for HIF8 and I8 */
+    mla_hif8_encode_kernel hif8_encode;       /* of the format helpers; attention decodes in load and pack */
     mla_hif8_decode_kernel hif8_decode;
 
     mla_stream_kernel stream[MLA_FORMAT_COUNT]; /* NULL: none at this level */

@@ -7,9 +7,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "task.h"
+#include "panel.h"
 
-enum { S_STRIDE = MLA_KEY_BLOCK * MLA_ROW_PANEL, WIDEST_COL_PANEL = 64 };
+enum { WIDEST_COL_PANEL = 64 };
 
 void mla_panel_pack(mla_task_state *t, double descale)
 {
@@ -18,31 +18,72 @@ void mla_panel_pack(mla_task_state *t, double descale)
     const mla_pack_kernel *pack = t->run->kernels->pack;
     memset(t->q, 0, (size_t)(t->n_panel * shape->d_k * MLA_ROW_PANEL) * sizeof(float));
     memset(t->scale, 0, sizeof t->scale);
+    memset(t->nope_factor, 0, sizeof t->nope_factor);
     for (int64_t i = 0; i < t->n_row; i++) {
         const void *q, *q_rope;
         float power = mla_task_split_scale(t, i, descale);
         float *to = t->q + i / MLA_ROW_PANEL * shape->d_k * MLA_ROW_PANEL + i % MLA_ROW_PANEL;
         mla_task_query(t, i, &q, &q_rope);
-        pack[mla_format_of(p->q.dtype)](q, shape->d_nope, power, to);
+        bool no_nope = t->nope_apart && t->nope_factor[i] == 0; /* its scores are 0, however large q.k may be */
+        pack[mla_format_of(p->q.dtype)](q, shape->d_nope, no_nope ? 0 : power, to);
         if (q_rope) {
             pack[mla_format_of(p->q_rope.dtype)](q_rope, shape->d_rope, power, to + shape->d_nope * MLA_ROW_PANEL);
         }
     }
 }
 
-static void load_block(const mla_task_state *t, int32_t g, const mla_key_rows *rows)
+/* The first n_col columns of stored rows, into columns [col, col + n_col) of a block. */
+static void load_columns(const mla_task_state *t, mla_dtype dtype, const mla_pieces *pieces, const void *const *row,
+                         int64_t n_key, int64_t n_col, int64_t col, float *block)
+{
+    mla_load_kernel load = t->run->kernels->load[mla_format_of(dtype)];
+    int64_t panel_stride = t->run->layout.panel_stride, width = pieces ? pieces->columns : n_col;
+    const void *piece[MLA_KEY_BLOCK_MAX];
+    for (int64_t c = 0; c < n_col; c += width) {
+        for (int64_t n = 0; c > 0 && n < n_key; n++) {
+            piece[n] = (const char *)row[n] + c / width * pieces->stride * (int64_t)mla_dtype_size(dtype);
+        }
+        load(c > 0 ? piece : row, n_key, width < n_col - c ? width : n_col - c, col + c, block, panel_stride);
+    }
+}
+
+static bool values_apart(const mla_task_state *t, int32_t g)
+{
+    return t->run->layout.v_apart || mla_tensor_present(&t->run->problem->segment[g].v);
+}
+
+void mla_panel_load_block(const mla_task_state *t, int32_t g, const mla_key_rows *rows, unsigned what)
 {
     const mla_shape *shape = t->run->shape;
     const mla_segment *segment = &t->run->problem->segment[g];
-    const mla_load_kernel *load = t->run->kernels->load;
-    int64_t n_key = rows->n_key, stride = t->run->layout.panel_stride;
-    load[mla_format_of(segment->k.dtype)](rows->k, n_key, shape->d_nope, 0, t->k_block, stride);
-    if (mla_tensor_present(&segment->k_rope)) {
-        load[mla_format_of(segment->k_rope.dtype)](rows->rope, n_key, shape->d_rope, shape->d_nope, t->k_block, stride);
+    const mla_segment_shape *s = &shape->segment[g];
+    bool apart = values_apart(t, g);
+    if (what & MLA_LOAD_KEYS) {
+        load_columns(t, segment->k.dtype, &s->k_pieces, rows->k, rows->n_key, shape->d_nope, 0, t->k_block);
+        if (mla_tensor_present(&segment->k_rope)) {
+            load_columns(t, segment->k_rope.dtype, &s->k_rope_pieces, rows->rope, rows->n_key, shape->d_rope,
+                         t->run->layout.rope_col, t->k_block);
+        }
     }
+    if (!(what & MLA_LOAD_VALUES) || (what & MLA_LOAD_KEYS && !apart)) {
+        return;
+    }
+    float *block = apart ? t->v_block : t->k_block;
     if (mla_tensor_present(&segment->v)) {
-        load[mla_format_of(segment->v.dtype)](rows->v, n_key, shape->d_v, 0, t->v_block, stride);
+        load_columns(t, segment->v.dtype, NULL, rows->v, rows->n_key, shape->d_v, 0, block);
+        return;
     }
+    int64_t n_nope = shape->d_v < shape->d_nope ? shape->d_v : shape->d_nope;
+    load_columns(t, segment->k.dtype, &s->k_pieces, rows->k, rows->n_key, n_nope, 0, block);
+    if (shape->d_v > n_nope) {
+        load_columns(t, segment->k_rope.dtype, &s->k_rope_pieces, rows->rope, rows->n_key, shape->d_v - n_nope, n_nope,
+                     block);
+    }
+}
+
+static const float *value_block(const mla_task_state *t, int32_t g)
+{
+    return values_apart(t, g) ? t->v_block : t->k_block;
 }
 
 static bool all_finite(const float *v, int64_t n)
@@ -91,6 +132,12 @@ static bool hidden_values_bite(const mla_task_state *t, bool masked, const float
     return false;
 }
 
+bool mla_panel_apart(const mla_task_state *t, int32_t g, const mla_key_rows *rows, bool partial)
+{
+    bool masked = mla_tensor_present(&t->run->problem->segment[g].mask);
+    return (partial || masked) && hidden_values_bite(t, masked, value_block(t, g), rows->n_key);
+}
+
 /* pv for one row panel and one column panel in which rows must be kept apart: each token's rows go over a copy of the
  * values in which those hidden from the token are 0, into a copy of the accumulators, from which only these rows are
  * taken back. Bit for bit what pv gives when hidden values are finite. */
@@ -99,7 +146,7 @@ static void pv_apart(const mla_task_state *t, int32_t g, const mla_key_rows *row
 {
     int64_t cp = t->run->kernels->col_panel, n_key = rows->n_key;
     int32_t n_row = mla_task_panel_rows(t, panel);
-    _Alignas(64) float value[MLA_KEY_BLOCK * WIDEST_COL_PANEL], sum[MLA_ROW_PANEL * WIDEST_COL_PANEL];
+    _Alignas(64) float value[MLA_KEY_BLOCK_MAX * WIDEST_COL_PANEL], sum[MLA_ROW_PANEL * WIDEST_COL_PANEL];
     for (int32_t r = 0, next; r < n_row; r = next) {
         int64_t i = panel * MLA_ROW_PANEL + r;
         next = r + 1;
@@ -119,37 +166,92 @@ static void pv_apart(const mla_task_state *t, int32_t g, const mla_key_rows *row
     }
 }
 
-/* Fetches the next block's lines a few per step, so that they are spread over all the arithmetic of this one. */
-static mla_prefetch plan_prefetch(const mla_task_state *t, int32_t g, const mla_key_rows *next)
+void mla_panel_values(const mla_task_state *t, int32_t g, const mla_key_rows *rows, bool apart, int64_t panel,
+                      int64_t c, const float *p, float *o, mla_prefetch *ahead)
+{
+    int64_t cp = t->run->kernels->col_panel, left = t->run->shape->d_v - c;
+    const float *v = value_block(t, g) + c / cp * t->run->layout.panel_stride;
+    int32_t n_col = (int32_t)(left < cp ? left : cp);
+    if (apart) {
+        pv_apart(t, g, rows, panel, p, v, n_col, o, ahead);
+    } else {
+        t->run->kernels->pv(p, v, rows->n_key, mla_task_panel_rows(t, panel), n_col, o, ahead);
+    }
+}
+
+/* So that the next block's lines are spread over all the arithmetic of this one. */
+mla_prefetch mla_panel_prefetch(const mla_task_state *t, int32_t g, const mla_key_rows *next, unsigned passes)
 {
     mla_prefetch ahead = {.row = (const char *const *)next->k, .n_row = next->n_key};
     ahead.row_bytes = t->run->shape->d_nope * (int64_t)mla_dtype_size(t->run->problem->segment[g].k.dtype);
-    int64_t lines = ahead.n_row * ((ahead.row_bytes + 63) / 64);
-    int64_t steps = t->n_panel * (t->run->layout.n_v_panel * 4 + t->run->layout.n_col_panel * 2);
+    int64_t lines = ahead.n_row * ((ahead.row_bytes + 63) / 64), steps = 0;
+    steps += passes & MLA_LOAD_VALUES ? t->n_panel * t->run->layout.n_v_panel * 4 : 0;
+    steps += passes & MLA_LOAD_KEYS ? t->n_panel * t->run->layout.n_col_panel * 2 : 0;
     ahead.lines_per_step = lines / steps + 1;
     return ahead;
+}
+
+/* Scores of the columns [from, to), added to s where it holds some already. Column `from` of q is column `col` of the
+ * block. */
+static void add_scores(const mla_task_state *t, int64_t from, int64_t to, int64_t col, int64_t n_key, float *s,
+                       int64_t s_stride, mla_prefetch *ahead)
+{
+    const mla_cpu_kernels *kernels = t->run->kernels;
+    int64_t panel_stride = t->run->layout.panel_stride;
+    for (int64_t c = from; c < to; c += kernels->qk_columns) {
+        int64_t n_col = to - c < kernels->qk_columns ? to - c : kernels->qk_columns;
+        for (int64_t panel = 0; panel < t->n_panel; panel++) {
+            kernels->qk(t->q + (panel * t->run->shape->d_k + c) * MLA_ROW_PANEL,
+                        t->k_block + (col + c - from) / kernels->col_panel * panel_stride, panel_stride, n_col, n_key,
+                        mla_task_panel_rows(t, panel), c > 0, s + panel * s_stride, ahead);
+        }
+    }
+}
+
+void mla_panel_scores(const mla_task_state *t, int64_t n_key, float *s, int64_t s_stride, mla_prefetch *ahead)
+{
+    const mla_shape *shape = t->run->shape;
+    if (!t->nope_apart) {
+        add_scores(t, 0, shape->d_k, 0, n_key, s, s_stride, ahead);
+        return;
+    }
+    add_scores(t, 0, shape->d_nope, 0, n_key, s, s_stride, ahead);
+    for (int64_t panel = 0; panel < t->n_panel; panel++) {
+        const float *factor = t->nope_factor + panel * MLA_ROW_PANEL;
+        float *score = s + panel * s_stride;
+        for (int64_t n = 0; n < n_key; n++, score += MLA_ROW_PANEL) {
+            for (int r = 0; r < MLA_ROW_PANEL; r++) {
+                score[r] *= factor[r];
+            }
+        }
+    }
+    add_scores(t, shape->d_nope, shape->d_k, t->run->layout.rope_col, n_key, s, s_stride, ahead);
+}
+
+const float *mla_panel_mask(const mla_task_state *t, int32_t g, const mla_key_rows *rows, int64_t panel)
+{
+    const mla_tensor *mask = &t->run->problem->segment[g].mask;
+    if (!mla_tensor_present(mask)) {
+        return NULL;
+    }
+    for (int64_t n = 0; n < rows->n_key; n++) {
+        for (int64_t r = 0; r < MLA_ROW_PANEL; r++) {
+            t->mask[n * MLA_ROW_PANEL + r] = mla_task_mask_at(t, mask, rows, panel * MLA_ROW_PANEL + r, n);
+        }
+    }
+    return t->mask;
 }
 
 static void probabilities(mla_task_state *t, int32_t g, const mla_key_rows *rows, bool partial,
                           const mla_panel_result *result)
 {
     const mla_cpu_kernels *kernels = t->run->kernels;
-    const mla_tensor *mask = &t->run->problem->segment[g].mask;
     for (int64_t panel = 0; panel < t->n_panel; panel++) {
         int64_t first = panel * MLA_ROW_PANEL;
-        const float *addend = NULL;
-        if (mla_tensor_present(mask)) {
-            for (int64_t n = 0; n < rows->n_key; n++) {
-                for (int64_t r = 0; r < MLA_ROW_PANEL; r++) {
-                    t->mask[n * MLA_ROW_PANEL + r] = mla_task_mask_at(t, mask, rows, first + r, n);
-                }
-            }
-            addend = t->mask;
-        }
         float factor[MLA_ROW_PANEL];
-        bool rescale = kernels->softmax(t->s + panel * S_STRIDE, rows->n_key, t->scale + first,
+        bool rescale = kernels->softmax(t->s + panel * t->run->layout.s_stride, rows->n_key, t->scale + first,
                                         partial ? t->block_begin + first : NULL, partial ? t->block_end + first : NULL,
-                                        addend, result[panel].state, factor);
+                                        mla_panel_mask(t, g, rows, panel), result[panel].state, factor);
         if (rescale) {
             kernels->merge(result[panel].o, NULL, factor, NULL, t->run->layout.n_v_panel, result[panel].n_row);
         }
@@ -159,39 +261,19 @@ static void probabilities(mla_task_state *t, int32_t g, const mla_key_rows *rows
 void mla_panel_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, const mla_key_rows *next,
                       const mla_panel_result *result)
 {
-    const mla_shape *shape = t->run->shape;
-    const mla_cpu_kernels *kernels = t->run->kernels;
-    const mla_layout *layout = &t->run->layout;
-    int64_t cp = kernels->col_panel;
-    const float *v = mla_tensor_present(&t->run->problem->segment[g].v) ? t->v_block : t->k_block;
-    mla_prefetch ahead = plan_prefetch(t, g, next);
+    int64_t cp = t->run->kernels->col_panel, s_stride = t->run->layout.s_stride;
+    mla_prefetch ahead = mla_panel_prefetch(t, g, next, MLA_LOAD_KEYS | MLA_LOAD_VALUES);
+    mla_panel_load_block(t, g, rows, MLA_LOAD_KEYS | MLA_LOAD_VALUES);
+    mla_panel_scores(t, rows->n_key, t->s, s_stride, &ahead);
 
-    load_block(t, g, rows);
-    for (int64_t c = 0; c < shape->d_k; c += kernels->qk_columns) {
-        int64_t n_col = shape->d_k - c < kernels->qk_columns ? shape->d_k - c : kernels->qk_columns;
-        for (int64_t panel = 0; panel < t->n_panel; panel++) {
-            kernels->qk(t->q + (panel * shape->d_k + c) * MLA_ROW_PANEL, t->k_block + c / cp * layout->panel_stride,
-                        layout->panel_stride, n_col, rows->n_key, mla_task_panel_rows(t, panel), c > 0,
-                        t->s + panel * S_STRIDE, &ahead);
-        }
-    }
-
-    bool partial = mla_task_place_ranges(t, rows, shape->segment[g].has_list);
-    bool masked = mla_tensor_present(&t->run->problem->segment[g].mask);
-    bool apart = (partial || masked) && hidden_values_bite(t, masked, v, rows->n_key);
+    bool partial = mla_task_place_ranges(t, rows, t->run->shape->segment[g].has_list);
+    bool apart = mla_panel_apart(t, g, rows, partial);
     probabilities(t, g, rows, partial, result);
 
-    for (int64_t c = 0; c < shape->d_v; c += cp) {
-        int32_t n_col = (int32_t)(shape->d_v - c < cp ? shape->d_v - c : cp);
-        const float *v_panel = v + c / cp * layout->panel_stride;
+    for (int64_t c = 0; c < t->run->shape->d_v; c += cp) {
         for (int64_t panel = 0; panel < t->n_panel; panel++) {
-            const float *p = t->s + panel * S_STRIDE;
-            float *o = result[panel].o + c * MLA_ROW_PANEL;
-            if (apart) {
-                pv_apart(t, g, rows, panel, p, v_panel, n_col, o, &ahead);
-            } else {
-                kernels->pv(p, v_panel, rows->n_key, mla_task_panel_rows(t, panel), n_col, o, &ahead);
-            }
+            mla_panel_values(t, g, rows, apart, panel, c, t->s + panel * s_stride, result[panel].o + c * MLA_ROW_PANEL,
+                             &ahead);
         }
     }
 }

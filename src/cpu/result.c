@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "scalar/convert.h"
+#include "scalar/hif8.h"
+#include "strided.h"
 #include "task.h"
 
 #define LN_2 0.69314718055994530942
@@ -16,6 +18,8 @@ float mla_element_f32(const void *data, mla_dtype dtype, int64_t i)
     switch (dtype) {
     case MLA_DTYPE_F16: return mla_f32_from_f16(((const uint16_t *)data)[i]);
     case MLA_DTYPE_BF16: return mla_f32_from_bf16(((const uint16_t *)data)[i]);
+    case MLA_DTYPE_HIF8: return mla_f32_from_hif8(((const uint8_t *)data)[i]);
+    case MLA_DTYPE_I8: return ((const int8_t *)data)[i];
     default: return ((const float *)data)[i];
     }
 }
@@ -58,7 +62,18 @@ void mla_result_fold(const mla_cpu_kernels *kernels, const mla_panel_result *int
     kernels->merge(into->o, from->o, a, b, n_v_panel, into->n_row);
 }
 
-static float empty_lse(mla_lse_empty rule)
+void mla_result_descale(const mla_run_context *run, int32_t g, const mla_panel_result *result, int64_t n_panel)
+{
+    float descale = mla_factor_at(&run->problem->segment[g].descale, 0), factor[MLA_ROW_PANEL];
+    for (int r = 0; r < MLA_ROW_PANEL; r++) {
+        factor[r] = descale;
+    }
+    for (int64_t panel = 0; descale != 1.0f && panel < n_panel; panel++) {
+        run->kernels->merge(result[panel].o, NULL, factor, NULL, run->layout.n_v_panel, result[panel].n_row);
+    }
+}
+
+static double empty_lse(mla_lse_empty rule)
 {
     return rule == MLA_LSE_EMPTY_POS_INF ? INFINITY : rule == MLA_LSE_EMPTY_NEG_INF ? -INFINITY : 0.0f;
 }
@@ -105,8 +120,8 @@ void mla_result_write(const mla_run_context *run, int64_t seq, int32_t kv_head, 
         double lse = 0;
         /* a NaN score shows in the sum, not in the maximum */
         float largest = isnan(result->state->l[r]) ? NAN : result->state->max[r];
-        /* l is 0 when no key was seen, and when every one of them had a score of -inf */
-        bool empty = result->state->l[r] == 0;
+        /* no key was seen, or every one of them had a score of -inf */
+        bool empty = largest == -INFINITY;
         double factor = empty ? 0 : finish_row(p, head, (double)result->state->m[r], (double)result->state->l[r], &lse);
         if (mla_tensor_present(&p->pv_descale)) {
             factor *= (double)mla_factor_at(&p->pv_descale, head);
@@ -118,9 +133,8 @@ void mla_result_write(const mla_run_context *run, int64_t seq, int32_t kv_head, 
             store(result->o + r * run->kernels->col_panel, shape->d_v, (float)factor, o);
         }
         if (mla_tensor_present(&p->lse)) {
-            double value = p->lse_base == MLA_LSE_NATURAL ? lse * LN_2 : lse;
-            ((float *)p->lse.data)[place(shape->lse_stride, seq, token, head)] =
-                empty ? empty_lse(p->lse_empty) : (float)value;
+            double value = empty ? empty_lse(p->lse_empty) : p->lse_base == MLA_LSE_NATURAL ? lse * LN_2 : lse;
+            mla_run_store(&p->lse, place(shape->lse_stride, seq, token, head), 1, &value);
         }
         if (mla_tensor_present(&p->max)) {
             ((float *)p->max.data)[place(shape->max_stride, seq, token, head)] =

@@ -16,11 +16,14 @@ void mla_result_clear(const mla_cpu_kernels *kernels, const mla_panel_result *re
 void mla_result_fold(const mla_cpu_kernels *kernels, const mla_panel_result *into, const mla_panel_result *from,
                      int64_t n_v_panel);
 
+/* Multiplies the partial results of n_panel row panels by the descale of the segment that their values come from. */
+void mla_result_descale(const mla_run_context *run, int32_t g, const mla_panel_result *result, int64_t n_panel);
+
 /* Joins the sink, divides, and writes o, lse and max of the result's rows, the first of which is row_begin. */
 void mla_result_write(const mla_run_context *run, int64_t seq, int32_t kv_head, int64_t row_begin,
                       const mla_panel_result *result);
 
-/* Element i of an array of f32, f16 or bf16. */
+/* Element i of an array of f32, f16, bf16, hif8 or i8. */
 float mla_element_f32(const void *data, mla_dtype dtype, int64_t i);
 
 #endif

@@ -62,31 +62,48 @@ static int32_t list_entry(const mla_problem *problem, const mla_shape *shape, co
     return data[(mla_query_begin(problem, shape, seq) + token) * list->stride[0] + i * list->stride[1]];
 }
 
+/* Takes up to n visible entries; those before cursor->at are known not to end the list. */
+static void take_list(const mla_problem *problem, const mla_shape *shape, int32_t g, int64_t seq, int64_t token,
+                      int64_t kv_head, mla_key_cursor *cursor, int64_t n, mla_key_rows *rows)
+{
+    const mla_segment *segment = &problem->segment[g];
+    const mla_segment_shape *s = &shape->segment[g];
+    bool logical = segment->list_address == MLA_LIST_LOGICAL;
+    int64_t lo = 0, hi = s->n_page * s->page_size;
+    if (logical) {
+        mla_visible_range(problem, shape, g, seq, token, &lo, &hi);
+    }
+    while (n > 0 && cursor->at < cursor->end) {
+        int64_t i = cursor->at++, entry = list_entry(problem, shape, &segment->list, seq, token, i);
+        if (entry < 0 && segment->list_rule == MLA_LIST_STOP) {
+            cursor->at = cursor->end;
+            return;
+        }
+        if (entry < lo || entry >= hi) {
+            continue;
+        }
+        int64_t page = entry / s->page_size, slot = entry % s->page_size;
+        if (logical && !locate(segment, s, seq, entry, &page, &slot)) {
+            continue;
+        }
+        n--;
+        if (rows) {
+            add_row(segment, s, page, slot, kv_head, logical ? entry : i, rows);
+        }
+    }
+}
+
 static void find_list(const mla_problem *problem, const mla_shape *shape, int32_t g, int64_t seq, int64_t token,
                       int64_t kv_head, int64_t begin, int64_t end, mla_key_rows *rows)
 {
     const mla_segment *segment = &problem->segment[g];
-    const mla_segment_shape *s = &shape->segment[g];
-    bool stop = segment->list_rule == MLA_LIST_STOP;
-    int64_t lo = 0, hi = s->n_page * s->page_size;
-    if (segment->list_address == MLA_LIST_LOGICAL) {
-        mla_visible_range(problem, shape, g, seq, token, &lo, &hi);
-    }
     /* with STOP a negative entry anywhere before this block ends the list */
-    for (int64_t i = stop ? 0 : begin; i < end; i++) {
-        int64_t entry = list_entry(problem, shape, &segment->list, seq, token, i);
-        if (entry < 0 && stop) {
+    for (int64_t i = 0; segment->list_rule == MLA_LIST_STOP && i < begin; i++) {
+        if (list_entry(problem, shape, &segment->list, seq, token, i) < 0) {
             return;
         }
-        if (i < begin || entry < lo || entry >= hi) {
-            continue;
-        }
-        int64_t page = entry / s->page_size, slot = entry % s->page_size;
-        if (segment->list_address == MLA_LIST_LOGICAL && !locate(segment, s, seq, entry, &page, &slot)) {
-            continue;
-        }
-        add_row(segment, s, page, slot, kv_head, segment->list_address == MLA_LIST_LOGICAL ? entry : i, rows);
     }
+    take_list(problem, shape, g, seq, token, kv_head, &(mla_key_cursor){begin, end}, end - begin, rows);
 }
 
 void mla_key_rows_find(const mla_problem *problem, const mla_shape *shape, int32_t g, int64_t seq, int64_t token,
@@ -111,5 +128,22 @@ void mla_key_rows_find(const mla_problem *problem, const mla_shape *shape, int32
             add_row(segment, s, page, slot + i, kv_head, at + i, rows);
         }
         at += run;
+    }
+}
+
+void mla_key_rows_take(const mla_problem *problem, const mla_shape *shape, int32_t g, int64_t seq, int64_t token,
+                       int64_t kv_head, mla_key_cursor *cursor, int64_t n, mla_key_rows *rows)
+{
+    if (rows) {
+        rows->n_key = 0;
+    }
+    if (shape->segment[g].has_list) {
+        take_list(problem, shape, g, seq, token, kv_head, cursor, n, rows);
+        return;
+    }
+    int64_t begin = cursor->at, left = cursor->end - begin;
+    cursor->at += n < left ? n : left;
+    if (rows) {
+        mla_key_rows_find(problem, shape, g, seq, token, kv_head, begin, cursor->at, rows);
     }
 }

@@ -31,9 +31,13 @@ bool mla_stream_serves(const mla_task_state *t)
 {
     const mla_problem *p = t->run->problem;
     const mla_dtype dtype = p->segment[0].k.dtype;
+    if (p->p_rounding != MLA_P_ROUND_NONE || t->nope_apart) {
+        return false;
+    }
     for (int32_t g = 0; g < t->run->shape->n_segment; g++) {
         const mla_segment *segment = &p->segment[g];
-        if (segment->k.dtype != dtype || (mla_tensor_present(&segment->k_rope) && segment->k_rope.dtype != dtype) ||
+        if (segment->layout != MLA_KEY_LAYOUT_ROW || segment->k.dtype != dtype ||
+            (mla_tensor_present(&segment->k_rope) && segment->k_rope.dtype != dtype) ||
             (mla_tensor_present(&segment->v) && segment->v.dtype != dtype)) {
             return false;
         }

@@ -10,7 +10,13 @@
 
 mla_format mla_format_of(mla_dtype dtype)
 {
-    return dtype == MLA_DTYPE_F32 ? MLA_FORMAT_F32 : dtype == MLA_DTYPE_F16 ? MLA_FORMAT_F16 : MLA_FORMAT_BF16;
+    switch (dtype) {
+    case MLA_DTYPE_F16: return MLA_FORMAT_F16;
+    case MLA_DTYPE_BF16: return MLA_FORMAT_BF16;
+    case MLA_DTYPE_HIF8: return MLA_FORMAT_HIF8;
+    case MLA_DTYPE_I8: return MLA_FORMAT_I8;
+    default: return MLA_FORMAT_F32;
+    }
 }
 
 float mla_factor_at(const mla_tensor *t, int64_t i)
@@ -27,8 +33,12 @@ int32_t mla_task_panel_rows(const mla_task_state *t, int64_t panel)
 float mla_task_split_scale(mla_task_state *t, int64_t i, double descale)
 {
     const mla_problem *p = t->run->problem;
-    double scale = descale * (double)p->softmax_scale * (double)mla_factor_at(&p->q_descale, 0) *
-                   (double)mla_factor_at(&p->qk_descale, mla_task_head(t, i));
+    double scale = descale * (double)p->softmax_scale * (double)mla_factor_at(&p->q_descale, 0);
+    if (t->nope_apart) {
+        t->nope_factor[i] = mla_factor_at(&p->qk_descale, mla_task_head(t, i));
+    } else {
+        scale *= (double)mla_factor_at(&p->qk_descale, mla_task_head(t, i));
+    }
     if (scale == 0) { /* all scores are 0, however large q.k may be */
         t->scale[i] = 1;
         return 0;
@@ -51,6 +61,15 @@ void mla_task_query(const mla_task_state *t, int64_t i, const void **q, const vo
     if (mla_tensor_present(&p->q_rope)) {
         at = seq * shape->q_rope_stride[0] + token * shape->q_rope_stride[1] + head * shape->q_rope_stride[2];
         *q_rope = (const char *)p->q_rope.data + at * (int64_t)mla_dtype_size(p->q_rope.dtype);
+    }
+}
+
+void mla_task_pack(mla_task_state *t, int32_t g)
+{
+    double descale = (double)mla_factor_at(&t->run->problem->segment[g].descale, 0);
+    if (t->packed_descale != descale) { /* also when nothing is packed yet */
+        (t->stream ? mla_stream_pack : mla_panel_pack)(t, descale);
+        t->packed_descale = descale;
     }
 }
 

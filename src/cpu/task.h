@@ -1,6 +1,6 @@
 /*
- * task.h - the state of one worker while it computes one item, shared by the two ways of doing so: by panels (panel.c)
- * and by streaming (stream.c).
+ * task.h - the state of one worker while it computes one item, shared by the ways of doing so: by panels (panel.c), tile
+ * by tile where probabilities are rounded (panel_rounded.c), and by streaming (stream.c).
  */
 #ifndef MLA_CPU_TASK_H
 #define MLA_CPU_TASK_H
@@ -12,16 +12,19 @@ typedef struct mla_task {
     const mla_run_context *run;
     const mla_work_item *item;
     int64_t n_row, n_panel;
-    bool stream;                  /* few rows: keys are used where they lie */
-    float *q;                     /* panels: [row panel][d_k][16] */
-    float *k_block, *v_block;     /* panels: [col panel][key][col_panel] */
-    float *s;                     /* panels: [row panel][key][16] */
-    float *mask;                  /* panels: [key][16] of one row panel */
-    float *stream_q, *stream_o;   /* stream: [row][column], in the order of the format */
-    mla_key_rows *rows[2];        /* the block at hand and the next one */
-    double packed_descale;        /* descale of the segment that the queries are packed for; NaN: none yet */
-    float scale[MLA_TASK_ROWS];   /* what row's scale in that segment keeps beside its power of two, base-2 units */
-    int64_t begin[MLA_TASK_ROWS]; /* visible range of each row in the segment at hand, index space */
+    bool stream;                      /* few rows: keys are used where they lie */
+    bool nope_apart;                  /* qk_descale is for the nope part alone: scores are summed in two parts */
+    float *q;                         /* panels: [row panel][d_k][16] */
+    float *k_block, *v_block;         /* panels: [col panel][key][col_panel] */
+    float *s;                         /* panels: [row panel][key][16], of one block or of one tile */
+    float *tile_sum;                  /* p of int8: sums of one tile, before they are scaled */
+    float *mask;                      /* panels: [key][16] of one row panel */
+    float *stream_q, *stream_o;       /* stream: [row][column], in the order of the format */
+    mla_key_rows *rows[2];            /* the block, or the blocks of a tile, at hand and the next */
+    double packed_descale;            /* descale of the segment that the queries are packed for; NaN: none yet */
+    float scale[MLA_TASK_ROWS];       /* what row's scale in that segment keeps beside its power of two, base-2 units */
+    float nope_factor[MLA_TASK_ROWS]; /* with nope_apart */
+    int64_t begin[MLA_TASK_ROWS];     /* visible range of each row in the segment at hand, index space */
     int64_t end[MLA_TASK_ROWS];
     int32_t block_begin[MLA_TASK_ROWS]; /* the same, as places in the block at hand */
     int32_t block_end[MLA_TASK_ROWS];
@@ -50,8 +53,8 @@ static inline int64_t mla_task_head(const mla_task_state *t, int64_t i)
 int32_t mla_task_panel_rows(const mla_task_state *t, int64_t panel);
 
 /*
- * Splits the scale of row i, the descale of the segment included, into a power of two, returned, and the rest, left in
- * scale[i]. The power of two goes into q, where it is exact and keeps q.k far from overflow; the rest waits for the
+ * Splits the scale of row i, the descale of the segment included and, unless nope_apart, qk_descale, into a power of two,
+ * returned, and the rest, left in scale[i]. The power of two goes into q, where it is exact and keeps q.k far from overflow; the rest waits for the
  * finished score: one rounding in all.
  */
 float mla_task_split_scale(mla_task_state *t, int64_t i, double descale);
@@ -68,9 +71,11 @@ bool mla_task_place_ranges(mla_task_state *t, const mla_key_rows *rows, bool lis
 /* Additive mask of row i at the block's key n, base-2 units; 0 where the row does not see the key. */
 float mla_task_mask_at(const mla_task_state *t, const mla_tensor *mask, const mla_key_rows *rows, int64_t i, int64_t n);
 
-/* ---- the two ways ------------------------------------------------------------------------------------------------ */
+/* ---- the ways ---------------------------------------------------------------------------------------------------- */
 
-/* Reads the task's queries, for a segment of this descale. */
+/* Reads the task's queries for segment g, unless they are there already. */
+void mla_task_pack(mla_task_state *t, int32_t g);
+/* The same for a segment of this descale. */
 void mla_panel_pack(mla_task_state *t, double descale);
 void mla_stream_pack(mla_task_state *t, double descale);
 
@@ -79,6 +84,12 @@ void mla_panel_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, co
                       const mla_panel_result *result);
 void mla_stream_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, const mla_key_rows *next,
                        const mla_panel_result *result);
+
+/* Probabilities that are rounded, tile by tile: a whole item, with its result in result[0]; one pass over a chunk item,
+ * first the scores, then, when the scores of all chunks of the task are there, its partial result. */
+bool mla_rounded_whole(mla_task_state *t, mla_panel_result result[2][MLA_TASK_PANELS]); /* were there any chunks? */
+void mla_rounded_chunk_scores(mla_task_state *t);
+void mla_rounded_chunk_values(mla_task_state *t, const mla_panel_result *result);
 
 /* Can and should the task be streamed? */
 bool mla_stream_serves(const mla_task_state *t);

@@ -13,19 +13,32 @@ static size_t align_up(size_t bytes)
     return (bytes + 4095) / 4096 * 4096;
 }
 
-mla_layout mla_layout_make(const mla_cpu_kernels *kernels, const mla_problem *problem, const mla_shape *shape)
+bool mla_nope_apart(const mla_problem *problem, const mla_shape *shape)
+{
+    return shape->d_rope > 0 && mla_tensor_present(&problem->qk_descale);
+}
+
+mla_layout mla_layout_make(const mla_cpu_kernels *kernels, const mla_problem *problem, const mla_shape *shape,
+                           int64_t split_keys)
 {
     mla_layout layout = {0};
-    int64_t cp = kernels->col_panel;
-    bool own_v = false, mask = false;
+    int64_t cp = kernels->col_panel, tile = problem->p_tile; /* 0: nothing is rounded */
+    bool own_v = false, mask = false, nope_apart = mla_nope_apart(problem, shape);
     for (int32_t g = 0; g < shape->n_segment; g++) {
         own_v = own_v || mla_tensor_present(&problem->segment[g].v);
         mask = mask || mla_tensor_present(&problem->segment[g].mask);
     }
-    layout.n_col_panel = (shape->d_k + cp - 1) / cp;
+    layout.key_block = tile > 0 && tile <= MLA_KEY_BLOCK_MAX ? tile : MLA_KEY_BLOCK;
+    layout.tile_blocks = tile > 0 ? (tile + layout.key_block - 1) / layout.key_block : 1;
+    /* a sum of its own starts at a column panel; values that reach into it are then not the block's first columns */
+    layout.rope_col = nope_apart ? (shape->d_nope + cp - 1) / cp * cp : shape->d_nope;
+    layout.v_apart = nope_apart && shape->d_v > shape->d_nope;
+    own_v = own_v || layout.v_apart;
+    layout.n_col_panel = (layout.rope_col + shape->d_k - shape->d_nope + cp - 1) / cp;
     layout.n_v_panel = (shape->d_v + cp - 1) / cp;
     /* one line more than the block needs: panels a power of two apart would fight for the same cache sets */
-    layout.panel_stride = MLA_KEY_BLOCK * cp + 16;
+    layout.panel_stride = layout.key_block * cp + 16;
+    layout.s_stride = (tile > 0 ? tile : layout.key_block) * MLA_ROW_PANEL;
     layout.o_bytes = (size_t)(layout.n_v_panel * MLA_ROW_PANEL * cp) * sizeof(float);
 
     size_t at = 0;
@@ -36,19 +49,28 @@ mla_layout mla_layout_make(const mla_cpu_kernels *kernels, const mla_problem *pr
     layout.v_block = at;
     at = align_up(at + (own_v ? (size_t)(layout.n_v_panel * layout.panel_stride) * sizeof(float) : 0));
     layout.s = at;
-    at = align_up(at + (size_t)(MLA_TASK_PANELS * MLA_KEY_BLOCK * MLA_ROW_PANEL) * sizeof(float));
+    at = align_up(at + (size_t)(MLA_TASK_PANELS * layout.s_stride) * sizeof(float));
     layout.mask = at;
-    at = align_up(at + (mask ? (size_t)(MLA_KEY_BLOCK * MLA_ROW_PANEL) * sizeof(float) : 0));
+    at = align_up(at + (mask ? (size_t)(layout.key_block * MLA_ROW_PANEL) * sizeof(float) : 0));
     layout.row = at;
-    at = align_up(at + 2 * sizeof(mla_key_rows));
+    at = align_up(at + 2 * (size_t)layout.tile_blocks * sizeof(mla_key_rows));
     layout.stream = at;
     at = align_up(at + 2 * (size_t)(MLA_STREAM_ROWS * mla_stream_stride(kernels, shape)) * sizeof(float));
+    layout.tile_sum = at;
+    at = align_up(at + (problem->p_rounding == MLA_P_ROUND_INT8 ? MLA_TASK_PANELS * layout.o_bytes : 0));
     for (int i = 0; i < 2; i++) {
         layout.acc[i] = at;
         at = align_up(at + MLA_TASK_PANELS * (sizeof(mla_row_state) + layout.o_bytes));
     }
     layout.worker_bytes = at;
-    layout.slot_bytes = (sizeof(mla_row_state) + layout.o_bytes + 63) / 64 * 64;
+    at = sizeof(mla_row_state) + layout.o_bytes;
+    if (tile > 0) {
+        layout.slot_peaks = at;
+        at += (size_t)(split_keys / tile * MLA_ROW_PANEL) * sizeof(float);
+        layout.slot_scores = at;
+        at += (size_t)(split_keys * MLA_ROW_PANEL) * sizeof(float);
+    }
+    layout.slot_bytes = (at + 63) / 64 * 64;
     return layout;
 }
 
@@ -61,11 +83,7 @@ static void attend_chunk(mla_task_state *t, int32_t g, int64_t begin, int64_t en
 {
     const mla_run_context *run = t->run;
     int64_t token = mla_task_token(t, 0);
-    float descale = mla_factor_at(&run->problem->segment[g].descale, 0);
-    if (t->packed_descale != (double)descale) { /* also when nothing is packed yet */
-        (t->stream ? mla_stream_pack : mla_panel_pack)(t, (double)descale);
-        t->packed_descale = (double)descale;
-    }
+    mla_task_pack(t, g);
     for (int64_t panel = 0; panel < t->n_panel; panel++) {
         mla_result_clear(run->kernels, &result[panel], run->layout.n_v_panel);
     }
@@ -95,15 +113,7 @@ static void attend_chunk(mla_task_state *t, int32_t g, int64_t begin, int64_t en
     if (t->stream) {
         mla_stream_end(t, g, result);
     }
-    if (descale != 1.0f) {
-        float factor[MLA_ROW_PANEL];
-        for (int r = 0; r < MLA_ROW_PANEL; r++) {
-            factor[r] = descale;
-        }
-        for (int64_t panel = 0; panel < t->n_panel; panel++) {
-            run->kernels->merge(result[panel].o, NULL, factor, NULL, run->layout.n_v_panel, result[panel].n_row);
-        }
-    }
+    mla_result_descale(run, g, result, t->n_panel);
 }
 
 static void panel_results(const mla_task_state *t, char *memory, size_t stride, mla_panel_result *result)
@@ -113,20 +123,23 @@ static void panel_results(const mla_task_state *t, char *memory, size_t stride, 
     }
 }
 
-void mla_tile_item(const mla_run_context *run, const mla_work_item *item, char *scratch)
+static mla_task_state task_of(const mla_run_context *run, const mla_work_item *item, char *scratch)
 {
     const mla_layout *layout = &run->layout;
+    mla_key_rows *rows = (mla_key_rows *)(scratch + layout->row);
     mla_task_state t = {
         .run = run,
         .item = item,
         .n_row = item->row_end - item->row_begin,
+        .nope_apart = mla_nope_apart(run->problem, run->shape),
         .packed_descale = NAN,
         .q = (float *)(scratch + layout->q),
         .k_block = (float *)(scratch + layout->k_block),
         .v_block = (float *)(scratch + layout->v_block),
         .s = (float *)(scratch + layout->s),
         .mask = (float *)(scratch + layout->mask),
-        .rows = {(mla_key_rows *)(scratch + layout->row), (mla_key_rows *)(scratch + layout->row) + 1},
+        .tile_sum = (float *)(scratch + layout->tile_sum),
+        .rows = {rows, rows + layout->tile_blocks},
     };
     t.n_panel = (t.n_row + MLA_ROW_PANEL - 1) / MLA_ROW_PANEL;
     t.stream = mla_stream_serves(&t);
@@ -134,7 +147,47 @@ void mla_tile_item(const mla_run_context *run, const mla_work_item *item, char *
         t.stream_q = (float *)(scratch + layout->stream);
         t.stream_o = t.stream_q + MLA_STREAM_ROWS * mla_stream_stride(run->kernels, run->shape);
     }
+    return t;
+}
 
+void mla_tile_second_pass(const mla_run_context *run, const mla_work_item *item, char *scratch)
+{
+    mla_task_state t = task_of(run, item, scratch);
+    mla_panel_result result[MLA_TASK_PANELS];
+    panel_results(&t, run->slots + (size_t)item->slot * run->layout.slot_bytes, run->layout.slot_bytes, result);
+    mla_rounded_chunk_values(&t, result);
+}
+
+/* All chunks of a whole item into result[0]; returns whether there were any. */
+static bool attend_whole(mla_task_state *t, mla_panel_result result[2][MLA_TASK_PANELS])
+{
+    const mla_run_context *run = t->run;
+    int64_t n_chunk = 0, split = run->plan->geometry.split_keys;
+    for (int32_t g = 0; g < run->shape->n_segment; g++) {
+        int64_t begin, end;
+        mla_task_find_ranges(t, g, &begin, &end);
+        for (int64_t from = begin, to; from < end; from = to) {
+            to = from - from % split + split;
+            to = to < end ? to : end;
+            attend_chunk(t, g, from, to, end, result[n_chunk > 0]);
+            for (int64_t panel = 0; n_chunk > 0 && panel < t->n_panel; panel++) {
+                mla_result_fold(run->kernels, &result[0][panel], &result[1][panel], run->layout.n_v_panel);
+            }
+            n_chunk++;
+        }
+    }
+    return n_chunk > 0;
+}
+
+void mla_tile_item(const mla_run_context *run, const mla_work_item *item, char *scratch)
+{
+    const mla_layout *layout = &run->layout;
+    bool rounded = run->problem->p_rounding != MLA_P_ROUND_NONE;
+    mla_task_state t = task_of(run, item, scratch);
+    if (rounded && item->slot >= 0) {
+        mla_rounded_chunk_scores(&t);
+        return;
+    }
     mla_panel_result result[2][MLA_TASK_PANELS];
     if (item->slot >= 0) {
         int64_t begin, end;
@@ -147,24 +200,12 @@ void mla_tile_item(const mla_run_context *run, const mla_work_item *item, char *
     for (int i = 0; i < 2; i++) {
         panel_results(&t, scratch + layout->acc[i], sizeof(mla_row_state) + layout->o_bytes, result[i]);
     }
-    int64_t n_chunk = 0, split = run->plan->geometry.split_keys;
-    for (int32_t g = 0; g < run->shape->n_segment; g++) {
-        int64_t begin, end;
-        mla_task_find_ranges(&t, g, &begin, &end);
-        for (int64_t from = begin, to; from < end; from = to) {
-            to = from - from % split + split;
-            to = to < end ? to : end;
-            attend_chunk(&t, g, from, to, end, result[n_chunk > 0]);
-            for (int64_t panel = 0; n_chunk > 0 && panel < t.n_panel; panel++) {
-                mla_result_fold(run->kernels, &result[0][panel], &result[1][panel], layout->n_v_panel);
-            }
-            n_chunk++;
+    if (!(rounded ? mla_rounded_whole : attend_whole)(&t, result)) {
+        for (int64_t panel = 0; panel < t.n_panel; panel++) {
+            mla_result_clear(run->kernels, &result[0][panel], layout->n_v_panel);
         }
     }
     for (int64_t panel = 0; panel < t.n_panel; panel++) {
-        if (n_chunk == 0) {
-            mla_result_clear(run->kernels, &result[0][panel], layout->n_v_panel);
-        }
         mla_result_write(run, item->seq, item->kv_head, item->row_begin + panel * MLA_ROW_PANEL, &result[0][panel]);
     }
 }

@@ -20,23 +20,38 @@ typedef struct mla_panel_result {
 /*
  * Scratch of one worker, carved from the workspace:
  *
- *     +---+---------+---------+---+------+------+--------+----------------+----------------+
- *     | q | k block | v block | s | mask | rows | stream | accumulators 0 | accumulators 1 |
- *     +---+---------+---------+---+------+------+--------+----------------+----------------+
+ *     +---+---------+---------+---+------+------+--------+----------+----------------+----------------+
+ *     | q | k block | v block | s | mask | rows | stream | tile sum | accumulators 0 | accumulators 1 |
+ *     +---+---------+---------+---+------+------+--------+----------+----------------+----------------+
  *
- * v block only with values of their own, mask only with an additive mask. Workers start on pages of their own.
+ * v block only with values of their own, mask only with an additive mask, tile sum only for probabilities of int8.
+ * Workers start on pages of their own.
+ *
+ * A slot holds the partial result of one row panel, and with rounded probabilities behind it what the first pass leaves
+ * for the second: the largest score of each tile of the chunk, [tile][16], and all scores, [key][16].
  */
 typedef struct mla_layout {
-    int64_t n_col_panel;                                      /* of d_k */
-    int64_t n_v_panel;                                        /* of d_v */
-    int64_t panel_stride;                                     /* floats from one column panel of a block to the next */
-    size_t q, k_block, v_block, s, mask, row, stream, acc[2]; /* byte offsets */
-    size_t o_bytes;                                           /* o of one row panel */
+    int64_t key_block;    /* most keys of a block */
+    int64_t tile_blocks;  /* blocks of a tile of rounded probabilities, else 1 */
+    int64_t n_col_panel;  /* of d_k */
+    int64_t n_v_panel;    /* of d_v */
+    int64_t rope_col;     /* column of a key block where a k_rope of its own begins */
+    bool v_apart;         /* values have a block of their own even where they are columns of k */
+    int64_t panel_stride; /* floats from one column panel of a block to the next */
+    int64_t s_stride;     /* floats from one row panel of s to the next */
+    size_t q, k_block, v_block, s, mask, row, stream, tile_sum, acc[2]; /* byte offsets */
+    size_t o_bytes;                                                     /* o of one row panel */
+    size_t slot_peaks, slot_scores;                                     /* byte offsets in a slot */
     size_t worker_bytes;
     size_t slot_bytes;
 } mla_layout;
 
-mla_layout mla_layout_make(const mla_cpu_kernels *kernels, const mla_problem *problem, const mla_shape *shape);
+/* split_keys: chunk length. */
+mla_layout mla_layout_make(const mla_cpu_kernels *kernels, const mla_problem *problem, const mla_shape *shape,
+                           int64_t split_keys);
+
+/* Is qk_descale for a part of the columns only, so that scores are summed in two parts? */
+bool mla_nope_apart(const mla_problem *problem, const mla_shape *shape);
 
 /* Everything constant over a run. */
 typedef struct mla_run_context {
@@ -48,8 +63,11 @@ typedef struct mla_run_context {
     char *slots; /* [n_slot][slot_bytes] */
 } mla_run_context;
 
-/* Computes one work item with the scratch of one worker. */
+/* Computes one work item with the scratch of one worker; of a chunk item of rounded probabilities, the scores. */
 void mla_tile_item(const mla_run_context *run, const mla_work_item *item, char *scratch);
+
+/* The second pass over a chunk item of rounded probabilities. */
+void mla_tile_second_pass(const mla_run_context *run, const mla_work_item *item, char *scratch);
 
 /* Folds the slots of one combine item and writes its rows. */
 void mla_tile_combine(const mla_run_context *run, const mla_combine_item *item);

@@ -1,6 +1,7 @@
 /*
  * broken_kernels.c - sound kernels with one thing wrong each, so that the checks of single kernels can be seen to fail.
  */
+#include <math.h>
 #include <string.h>
 
 #include "broken.h"
@@ -103,6 +104,101 @@ static void stream_sum(const mla_stream_block *block)
     sound->stream[MLA_FORMAT_F32](block);
 }
 
+static float *element(float *block, int64_t stride, int64_t n, int64_t at)
+{
+    int64_t cp = sound->col_panel;
+    return block + at / cp * stride + n * cp + at % cp;
+}
+
+static void load_unsigned(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
+                          int64_t stride)
+{
+    for (int64_t i = 0; i < n_key * n_col; i++) {
+        *element(block, stride, i / n_col, col + i % n_col) = ((const uint8_t *)row[i / n_col])[i % n_col];
+    }
+}
+
+static void load_nan(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block, int64_t stride)
+{
+    sound->load[MLA_FORMAT_HIF8](row, n_key, n_col, col, block, stride);
+    for (int64_t i = 0; i < n_key * n_col; i++) {
+        float *to = element(block, stride, i / n_col, col + i % n_col);
+        *to = isnan(*to) ? 0 : *to;
+    }
+}
+
+static void peak_forgets(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,
+                         const float *mask, float *top)
+{
+    for (int r = 0; r < MLA_ROW_PANEL; r++) {
+        top[r] = -INFINITY;
+    }
+    sound->peak(s, n_key, scale, begin, end, mask, top);
+}
+
+static void peak_hidden(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,
+                        const float *mask, float *top)
+{
+    (void)begin;
+    (void)end;
+    sound->peak(s, n_key, scale, NULL, NULL, mask, top);
+}
+
+/* Probabilities, without rounding. */
+static void no_round(float *s, int64_t n_key, const float *m, float *sum)
+{
+    for (int64_t i = 0; i < n_key * MLA_ROW_PANEL; i++) {
+        float base = m[i % MLA_ROW_PANEL];
+        s[i] = exp2f(s[i] - (base == -INFINITY ? 0 : base));
+        sum[i % MLA_ROW_PANEL] += s[i];
+    }
+}
+
+static void round_truncated(float *s, int64_t n_key, const float *m, const float *unit, float *sum)
+{
+    (void)unit;
+    no_round(s, n_key, m, sum);
+    for (int64_t i = 0; i < n_key * MLA_ROW_PANEL; i++) {
+        uint32_t bits;
+        memcpy(&bits, s + i, sizeof bits);
+        bits &= isnan(s[i]) ? ~0u : 0xffff0000u;
+        memcpy(s + i, &bits, sizeof bits);
+    }
+}
+
+static void round_once(float *s, int64_t n_key, const float *m, const float *unit, float *sum)
+{
+    no_round(s, n_key, m, sum);
+    for (int64_t i = 0; i < n_key * MLA_ROW_PANEL; i++) {
+        s[i] = rintf(s[i] / unit[i % MLA_ROW_PANEL]);
+    }
+}
+
+static void round_fine(float *s, int64_t n_key, const float *m, const float *unit, float *sum)
+{
+    float higher[MLA_ROW_PANEL]; /* 2^-4 of every probability */
+    for (int r = 0; r < MLA_ROW_PANEL; r++) {
+        higher[r] = m[r] + 4;
+        sum[r] /= 16;
+    }
+    sound->round[MLA_FORMAT_HIF8](s, n_key, higher, unit, sum);
+    for (int64_t i = 0; i < n_key * MLA_ROW_PANEL; i++) {
+        s[i] *= 16;
+    }
+    for (int r = 0; r < MLA_ROW_PANEL; r++) {
+        sum[r] *= 16;
+    }
+}
+
+static void round_sum(float *s, int64_t n_key, const float *m, const float *unit, float *sum)
+{
+    float ignored[MLA_ROW_PANEL] = {0};
+    sound->round[MLA_FORMAT_F16](s, n_key, m, unit, ignored);
+    for (int64_t i = 0; i < n_key * MLA_ROW_PANEL; i++) {
+        sum[i % MLA_ROW_PANEL] += s[i];
+    }
+}
+
 const mla_cpu_kernels *ck_broken_kernels(const mla_cpu_kernels *table, ck_bug bug)
 {
     static mla_cpu_kernels broken;
@@ -122,6 +218,14 @@ const mla_cpu_kernels *ck_broken_kernels(const mla_cpu_kernels *table, ck_bug bu
     case BUG_KERNEL_STORE_FAR: broken.store[MLA_FORMAT_F16] = store_far; break;
     case BUG_KERNEL_STREAM_HIDDEN: broken.stream[MLA_FORMAT_BF16] = stream_hidden; break;
     case BUG_KERNEL_STREAM_SUM: broken.stream[MLA_FORMAT_F32] = stream_sum; break;
+    case BUG_KERNEL_LOAD_UNSIGNED: broken.load[MLA_FORMAT_I8] = load_unsigned; break;
+    case BUG_KERNEL_LOAD_NAN: broken.load[MLA_FORMAT_HIF8] = load_nan; break;
+    case BUG_KERNEL_PEAK_FORGETS: broken.peak = peak_forgets; break;
+    case BUG_KERNEL_PEAK_HIDDEN: broken.peak = peak_hidden; break;
+    case BUG_KERNEL_ROUND_TRUNCATED: broken.round[MLA_FORMAT_BF16] = round_truncated; break;
+    case BUG_KERNEL_ROUND_ONCE: broken.round[MLA_FORMAT_I8] = round_once; break;
+    case BUG_KERNEL_ROUND_FINE: broken.round[MLA_FORMAT_HIF8] = round_fine; break;
+    case BUG_KERNEL_ROUND_SUM: broken.round[MLA_FORMAT_F16] = round_sum; break;
     default: break;
     }
     return &broken;

@@ -25,12 +25,22 @@ const kernel_case *kernel_now(void)
         if (strcmp(info[i].name, name) == 0) {
             now.isa = info[i].isa;
             now.table = mla_cpu_kernels_of(info[i].isa);
-            now.format = strstr(name, "_bf16_")  ? MLA_FORMAT_BF16
-                         : strstr(name, "_f16_") ? MLA_FORMAT_F16
-                                                 : MLA_FORMAT_F32;
-            now.dtype = now.format == MLA_FORMAT_BF16  ? MLA_DTYPE_BF16
-                        : now.format == MLA_FORMAT_F16 ? MLA_DTYPE_F16
-                                                       : MLA_DTYPE_F32;
+            static const struct {
+                const char *word;
+                mla_format format;
+                mla_dtype dtype;
+            } types[] = {{"_f32_", MLA_FORMAT_F32, MLA_DTYPE_F32},
+                         {"_f16_", MLA_FORMAT_F16, MLA_DTYPE_F16},
+                         {"_bf16_", MLA_FORMAT_BF16, MLA_DTYPE_BF16},
+                         {"_hif8_", MLA_FORMAT_HIF8, MLA_DTYPE_HIF8},
+                         {"_i8_", MLA_FORMAT_I8, MLA_DTYPE_I8}};
+            size_t type = 0;
+            while (type < sizeof types / sizeof *types && !strstr(name, types[type].word)) {
+                type++;
+            }
+            CK_REQUIRE(type < sizeof types / sizeof *types);
+            now.format = types[type].format;
+            now.dtype = types[type].dtype;
             CK_REQUIRE(now.table != NULL);
             if (ck_subject_now->broken) {
                 now.table = ck_broken_kernels(now.table, (ck_bug)ck_subject_now->bug);
@@ -80,8 +90,9 @@ const void **kernel_rows(const kernel_case *k, int64_t n_key, int64_t n_col, ck_
     const void **row = ck_buffer("row addresses", (size_t)n_key * sizeof *row);
     for (int64_t n = 0; n < n_key; n++) {
         char *data = ck_buffer("row", (size_t)n_col * mla_dtype_size(k->dtype)); /* a guard page behind each */
+        double spread = k->dtype == MLA_DTYPE_I8 ? 50 : 1;
         for (int64_t c = 0; c < n_col; c++) {
-            mla_ref_store(data, k->dtype, c, ck_normal(r));
+            mla_ref_store(data, k->dtype, c, spread * ck_normal(r));
         }
         row[n] = data;
     }
@@ -93,7 +104,7 @@ const void **kernel_rows(const kernel_case *k, int64_t n_key, int64_t n_col, ck_
 static void load_once(const kernel_case *k, int64_t n_key, int64_t n_col, int64_t col, ck_random *r)
 {
     size_t mark = ck_mark();
-    int64_t cp = k->table->col_panel, n_panel = (col + n_col + cp - 1) / cp, stride = MLA_KEY_BLOCK * cp + 16;
+    int64_t cp = k->table->col_panel, n_panel = (col + n_col + cp - 1) / cp, stride = MLA_KEY_BLOCK_MAX * cp + 16;
     const void **row = kernel_rows(k, n_key, n_col, r);
     for (int64_t n = 0; n < n_key; n++) { /* numbers of every kind */
         static const double special[] = {INFINITY, -INFINITY, NAN, 0.0, -0.0, 0x1p-24, 0x1p-130, 65504, -3e38};
@@ -126,9 +137,33 @@ static void load_once(const kernel_case *k, int64_t n_key, int64_t n_col, int64_
     ck_release(mark);
 }
 
+/* Every code of an 8-bit format, from two columns. */
+static void load_codes(const kernel_case *k)
+{
+    for (int64_t col = 0; col < 2; col++) {
+        size_t mark = ck_mark();
+        int64_t cp = k->table->col_panel, stride = cp;
+        uint8_t *code = ck_buffer("codes", 256);
+        for (int i = 0; i < 256; i++) {
+            code[i] = (uint8_t)i;
+        }
+        const void *row[] = {code};
+        float *block = kernel_floats("block", (256 + col + cp - 1) / cp * stride);
+        k->table->load[k->format](row, 1, 256, col, block, stride);
+        for (int64_t i = 0; i < 256; i++) {
+            double want = mla_ref_decode(k->dtype, (uint32_t)i),
+                   got = (double)block[(col + i) / cp * stride + (col + i) % cp];
+            if (isnan(want) ? !isnan(got) : got != want || !signbit(got) != !signbit(want)) {
+                ck_fail("code %02x at column %lld is %g, expected %g", (unsigned)i, (long long)(col + i), got, want);
+            }
+        }
+        ck_release(mark);
+    }
+}
+
 static void check_load(void)
 {
-    static const int64_t keys[] = {1, 2, 3, 7, 8, 95, 96};
+    static const int64_t keys[] = {1, 2, 3, 7, 8, 95, MLA_KEY_BLOCK_MAX};
     static const int64_t columns[] = {1, 2, 7, 8, 9, 15, 16, 17, 23, 24, 25, 31, 33, 47, 48, 49, 64, 65, 257, 512, 576};
     const kernel_case *k = kernel_now();
     ck_random r = {ck_seed};
@@ -137,7 +172,10 @@ static void check_load(void)
             load_once(k, keys[(i + col) % (columns[i] > 64 ? 4 : 7)], columns[i], col, &r);
         }
     }
-    load_once(k, 96, 576, 0, &r);
+    load_once(k, MLA_KEY_BLOCK_MAX, 576, 0, &r);
+    if (mla_dtype_size(k->dtype) == 1) {
+        load_codes(k);
+    }
 }
 
 /* ---- pack -------------------------------------------------------------------------------------------------------- */
@@ -175,7 +213,7 @@ static mla_prefetch nothing_ahead(void)
 static void qk_once(const kernel_case *k, int64_t n_col, int64_t n_key, int32_t n_row, bool accumulate, ck_random *r)
 {
     size_t mark = ck_mark();
-    int64_t cp = k->table->col_panel, n_panel = (n_col + cp - 1) / cp, stride = MLA_KEY_BLOCK * cp + 16;
+    int64_t cp = k->table->col_panel, n_panel = (n_col + cp - 1) / cp, stride = MLA_KEY_BLOCK_MAX * cp + 16;
     float *q = kernel_floats("q", n_col * MLA_ROW_PANEL), *block = kernel_floats("block", n_panel * stride);
     float *s = kernel_floats("s", n_key * MLA_ROW_PANEL), *before = kernel_floats("s before", n_key * MLA_ROW_PANEL);
     for (int64_t c = 0; c < n_col; c++) { /* columns, keys and lanes that do not count stay NaN */
@@ -224,12 +262,12 @@ static void check_qk(void)
     const kernel_case *k = kernel_now();
     ck_random r = {ck_seed};
     for (int i = 0; i < 12; i++) {
-        for (int64_t n_key = 1; n_key <= MLA_KEY_BLOCK; n_key += n_key < 14 ? 1 : n_key < 90 ? 19 : 1) {
+        for (int64_t n_key = 1; n_key <= MLA_KEY_BLOCK_MAX; n_key += n_key < 14 ? 1 : n_key < 90 ? 19 : 3) {
             qk_once(k, columns[i], n_key, (int32_t)ck_between(&r, 1, MLA_ROW_PANEL), ck_chance(&r, 0.5), &r);
         }
     }
     for (int32_t n_row = 1; n_row <= MLA_ROW_PANEL; n_row++) {
-        qk_once(k, 72, MLA_KEY_BLOCK, n_row, n_row % 2, &r);
+        qk_once(k, 72, MLA_KEY_BLOCK_MAX, n_row, n_row % 2, &r);
     }
 }
 
@@ -274,10 +312,10 @@ static void check_pv(void)
     ck_random r = {ck_seed};
     for (int32_t n_row = 1; n_row <= MLA_ROW_PANEL; n_row++) {
         for (int32_t n_col = 1; n_col <= k->table->col_panel; n_col++) {
-            pv_once(k, ck_between(&r, 1, MLA_KEY_BLOCK), n_row, n_col, &r);
+            pv_once(k, ck_between(&r, 1, MLA_KEY_BLOCK_MAX), n_row, n_col, &r);
         }
     }
-    for (int64_t n_key = 1; n_key <= MLA_KEY_BLOCK; n_key++) {
+    for (int64_t n_key = 1; n_key <= MLA_KEY_BLOCK_MAX; n_key++) {
         pv_once(k, n_key, MLA_ROW_PANEL, k->table->col_panel, &r);
     }
 }
@@ -378,6 +416,8 @@ static const kind_check kinds[] = {
     {"pack", check_pack},
     {"qk", check_qk},
     {"softmax", kernel_check_softmax},
+    {"peak", kernel_check_peak},
+    {"round", kernel_check_round},
     {"pv", check_pv},
     {"merge", check_merge},
     {"store", check_store},

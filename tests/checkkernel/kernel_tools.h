@@ -39,5 +39,7 @@ void kernel_check_softmax(void);
 void kernel_check_stream(void);
 void kernel_check_encode(void);
 void kernel_check_decode(void);
+void kernel_check_peak(void);
+void kernel_check_round(void);
 
 #endif

@@ -4,6 +4,8 @@
 #include <immintrin.h>
 
 #include "cpu/scalar/convert.h"
+#include "cpu/scalar/hif8.h"
+#include "hif8_avx2.h"
 #include "tables_avx2.h"
 
 enum { COL_PANEL = MLA_AVX2_COL_PANEL, ROWS = MLA_ROW_PANEL };
@@ -24,6 +26,16 @@ static inline __m256 load8_bf16(const void *src, int64_t c)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
 
+static inline __m256 load8_hif8(const void *src, int64_t c)
+{
+    return hif8_decode8_avx2((const uint8_t *)src + c);
+}
+
+static inline __m256 load8_i8(const void *src, int64_t c)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)((const int8_t *)src + c))));
+}
+
 static inline float load1_f32(const void *src, int64_t c)
 {
     return ((const float *)src)[c];
@@ -39,26 +51,42 @@ static inline float load1_bf16(const void *src, int64_t c)
     return mla_f32_from_bf16(((const uint16_t *)src)[c]);
 }
 
-/* Whole panels from a panel boundary on; what does not fit (an odd start, a tail) one element at a time. */
-#define LOAD_BODY(LOAD8, LOAD1)                                                                    \
-    for (int64_t n = 0; n < n_key; n++) {                                                          \
-        const void *src = row[n];                                                                  \
-        int64_t c = 0;                                                                             \
-        if (col % COL_PANEL == 0) {                                                                \
-            float *dst = block + col / COL_PANEL * panel_stride + n * COL_PANEL;                   \
-            for (; c + COL_PANEL <= n_col; c += COL_PANEL, dst += panel_stride) {                  \
-                _mm256_storeu_ps(dst, LOAD8(src, c));                                              \
-                _mm256_storeu_ps(dst + 8, LOAD8(src, c + 8));                                      \
-                _mm256_storeu_ps(dst + 16, LOAD8(src, c + 16));                                    \
-            }                                                                                      \
-            for (; c + 8 <= n_col; c += 8, dst += 8) {                                             \
-                _mm256_storeu_ps(dst, LOAD8(src, c));                                              \
-            }                                                                                      \
-        }                                                                                          \
-        for (; c < n_col; c++) {                                                                   \
-            int64_t at = col + c;                                                                  \
-            block[at / COL_PANEL * panel_stride + n * COL_PANEL + at % COL_PANEL] = LOAD1(src, c); \
-        }                                                                                          \
+static inline float load1_hif8(const void *src, int64_t c)
+{
+    return mla_f32_from_hif8(((const uint8_t *)src)[c]);
+}
+
+static inline float load1_i8(const void *src, int64_t c)
+{
+    return ((const int8_t *)src)[c];
+}
+
+/* Column `at` of key n. Eight columns from a multiple of 8 on lie side by side, for 8 divides a panel. */
+static inline float *block_column(float *block, int64_t panel_stride, int64_t n, int64_t at)
+{
+    return block + at / COL_PANEL * panel_stride + n * COL_PANEL + at % COL_PANEL;
+}
+
+/* Whole panels from a panel boundary on, then eight columns at a time from a multiple of 8 on; what does not fit (an odd
+ * start, a tail) one element at a time. */
+#define LOAD_BODY(LOAD8, LOAD1)                                                             \
+    for (int64_t n = 0; n < n_key; n++) {                                                   \
+        const void *src = row[n];                                                           \
+        int64_t c = 0;                                                                      \
+        if (col % COL_PANEL == 0) {                                                         \
+            float *dst = block + col / COL_PANEL * panel_stride + n * COL_PANEL;            \
+            for (; c + COL_PANEL <= n_col; c += COL_PANEL, dst += panel_stride) {           \
+                _mm256_storeu_ps(dst, LOAD8(src, c));                                       \
+                _mm256_storeu_ps(dst + 8, LOAD8(src, c + 8));                               \
+                _mm256_storeu_ps(dst + 16, LOAD8(src, c + 16));                             \
+            }                                                                               \
+        }                                                                                   \
+        for (; col % 8 == 0 && c + 8 <= n_col; c += 8) {                                    \
+            _mm256_storeu_ps(block_column(block, panel_stride, n, col + c), LOAD8(src, c)); \
+        }                                                                                   \
+        for (; c < n_col; c++) {                                                            \
+            *block_column(block, panel_stride, n, col + c) = LOAD1(src, c);                 \
+        }                                                                                   \
     }
 
 void mla_load_f32_avx2(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
@@ -77,6 +105,55 @@ void mla_load_bf16_avx2(const void *const *row, int64_t n_key, int64_t n_col, in
                         int64_t panel_stride)
 {
     LOAD_BODY(load8_bf16, load1_bf16)
+}
+
+void mla_load_i8_avx2(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
+                      int64_t panel_stride)
+{
+    LOAD_BODY(load8_i8, load1_i8)
+}
+
+/* Decoding 32 codes at once costs little more than 8. */
+void mla_load_hif8_avx2(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
+                        int64_t panel_stride)
+{
+    for (int64_t n = 0; n < n_key; n++) {
+        const void *src = row[n];
+        __m256 x[4];
+        int64_t c = 0;
+        for (; col % COL_PANEL == 0 && c + 4 * COL_PANEL <= n_col; c += 4 * COL_PANEL) {
+            float *dst = block_column(block, panel_stride, n, col + c);
+            const uint8_t *code = (const uint8_t *)src + c;
+            hif8_decode32_avx2(code, x);
+            _mm256_storeu_ps(dst, x[0]);
+            _mm256_storeu_ps(dst + 8, x[1]);
+            _mm256_storeu_ps(dst + 16, x[2]);
+            _mm256_storeu_ps(dst + panel_stride, x[3]);
+            hif8_decode32_avx2(code + 32, x);
+            _mm256_storeu_ps(dst + panel_stride + 8, x[0]);
+            _mm256_storeu_ps(dst + panel_stride + 16, x[1]);
+            _mm256_storeu_ps(dst + 2 * panel_stride, x[2]);
+            _mm256_storeu_ps(dst + 2 * panel_stride + 8, x[3]);
+            hif8_decode32_avx2(code + 64, x);
+            _mm256_storeu_ps(dst + 2 * panel_stride + 16, x[0]);
+            _mm256_storeu_ps(dst + 3 * panel_stride, x[1]);
+            _mm256_storeu_ps(dst + 3 * panel_stride + 8, x[2]);
+            _mm256_storeu_ps(dst + 3 * panel_stride + 16, x[3]);
+        }
+        for (; col % 8 == 0 && c + 32 <= n_col; c += 32) {
+            hif8_decode32_avx2((const uint8_t *)src + c, x);
+            _mm256_storeu_ps(block_column(block, panel_stride, n, col + c), x[0]);
+            _mm256_storeu_ps(block_column(block, panel_stride, n, col + c + 8), x[1]);
+            _mm256_storeu_ps(block_column(block, panel_stride, n, col + c + 16), x[2]);
+            _mm256_storeu_ps(block_column(block, panel_stride, n, col + c + 24), x[3]);
+        }
+        for (; col % 8 == 0 && c + 8 <= n_col; c += 8) {
+            _mm256_storeu_ps(block_column(block, panel_stride, n, col + c), load8_hif8(src, c));
+        }
+        for (; c < n_col; c++) {
+            *block_column(block, panel_stride, n, col + c) = load1_hif8(src, c);
+        }
+    }
 }
 
 #define PACK_BODY(LOAD8, LOAD1)                                                       \
@@ -105,6 +182,16 @@ void mla_pack_f16_avx2(const void *src, int64_t n_col, float factor, float *q)
 void mla_pack_bf16_avx2(const void *src, int64_t n_col, float factor, float *q)
 {
     PACK_BODY(load8_bf16, load1_bf16)
+}
+
+void mla_pack_hif8_avx2(const void *src, int64_t n_col, float factor, float *q)
+{
+    PACK_BODY(load8_hif8, load1_hif8)
+}
+
+void mla_pack_i8_avx2(const void *src, int64_t n_col, float factor, float *q)
+{
+    PACK_BODY(load8_i8, load1_i8)
 }
 
 /* Column c of a row inside a panelled accumulator. */

@@ -16,9 +16,9 @@ static inline __m256 sees(__m256i begin, __m256i end, int64_t n)
     return _mm256_castsi256_ps(_mm256_andnot_si256(_mm256_cmpgt_epi32(begin, key), _mm256_cmpgt_epi32(end, key)));
 }
 
-/* Eight rows of the panel; returns whether any of them must rescale. */
-static bool softmax_half(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,
-                         const float *mask, float *m, float *l, float *max, float *factor)
+/* Scores of eight rows in place, -inf where they are hidden; returns the largest of each row. */
+static inline __m256 scale_and_hide(float *s, int64_t n_key, const float *scale, const int32_t *begin,
+                                    const int32_t *end, const float *mask)
 {
     const __m256 nothing = _mm256_set1_ps(-INFINITY);
     __m256 c = _mm256_loadu_ps(scale), top = nothing;
@@ -52,7 +52,15 @@ static bool softmax_half(float *s, int64_t n_key, const float *scale, const int3
             top = _mm256_max_ps(t, top);
         }
     }
+    return top;
+}
 
+/* Eight rows of the panel; returns whether any of them must rescale. */
+static bool softmax_half(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,
+                         const float *mask, float *m, float *l, float *max, float *factor)
+{
+    const __m256 nothing = _mm256_set1_ps(-INFINITY);
+    __m256 top = scale_and_hide(s, n_key, scale, begin, end, mask);
     __m256 old = _mm256_loadu_ps(m);
     __m256 grown = _mm256_cmp_ps(top, _mm256_add_ps(old, _mm256_set1_ps(MLA_RESCALE_SLACK)), _CMP_GT_OQ);
     __m256 fresh = _mm256_cmp_ps(old, nothing, _CMP_EQ_OQ);
@@ -81,4 +89,14 @@ bool mla_softmax_f32_avx2(float *s, int64_t n_key, const float *scale, const int
     bool high = softmax_half(s + 8, n_key, scale + 8, begin ? begin + 8 : NULL, end ? end + 8 : NULL,
                              mask ? mask + 8 : NULL, state->m + 8, state->l + 8, state->max + 8, factor + 8);
     return low || high;
+}
+
+void mla_peak_f32_avx2(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,
+                       const float *mask, float *top)
+{
+    for (int r = 0; r < ROWS; r += 8) {
+        __m256 t = scale_and_hide(s + r, n_key, scale + r, begin ? begin + r : NULL, end ? end + r : NULL,
+                                  mask ? mask + r : NULL);
+        _mm256_storeu_ps(top + r, _mm256_max_ps(t, _mm256_loadu_ps(top + r)));
+    }
 }

@@ -14,13 +14,25 @@ void mla_load_f16_avx2(const void *const *row, int64_t n_key, int64_t n_col, int
                        int64_t panel_stride);
 void mla_load_bf16_avx2(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
                         int64_t panel_stride);
+void mla_load_hif8_avx2(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
+                        int64_t panel_stride);
+void mla_load_i8_avx2(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
+                      int64_t panel_stride);
 void mla_pack_f32_avx2(const void *src, int64_t n_col, float factor, float *q);
 void mla_pack_f16_avx2(const void *src, int64_t n_col, float factor, float *q);
 void mla_pack_bf16_avx2(const void *src, int64_t n_col, float factor, float *q);
+void mla_pack_hif8_avx2(const void *src, int64_t n_col, float factor, float *q);
+void mla_pack_i8_avx2(const void *src, int64_t n_col, float factor, float *q);
 void mla_qk_f32_avx2(const float *q, const float *block, int64_t panel_stride, int64_t n_col, int64_t n_key,
                      int32_t n_row, bool accumulate, float *s, mla_prefetch *ahead);
 bool mla_softmax_f32_avx2(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,
                           const float *mask, mla_row_state *state, float *factor);
+void mla_peak_f32_avx2(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,
+                       const float *mask, float *top);
+void mla_round_f16_avx2(float *s, int64_t n_key, const float *m, const float *unit, float *sum);
+void mla_round_bf16_avx2(float *s, int64_t n_key, const float *m, const float *unit, float *sum);
+void mla_round_hif8_avx2(float *s, int64_t n_key, const float *m, const float *unit, float *sum);
+void mla_round_i8_avx2(float *s, int64_t n_key, const float *m, const float *unit, float *sum);
 void mla_pv_f32_avx2(const float *p, const float *v, int64_t n_key, int32_t n_row, int32_t n_col, float *o,
                      mla_prefetch *ahead);
 void mla_merge_f32_avx2(float *o, const float *x, const float *a, const float *b, int64_t n_panel, int32_t n_row);

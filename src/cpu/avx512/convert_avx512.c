@@ -3,6 +3,7 @@
  */
 #include <immintrin.h>
 
+#include "cpu/avx2/hif8_avx2.h"
 #include "tables_avx512.h"
 
 enum { ALL = 0xffff };
@@ -33,6 +34,25 @@ static inline __m512 load16_f16(const void *src, int64_t c, __mmask16 lanes)
 static inline __m512 load16_bf16(const void *src, int64_t c, __mmask16 lanes)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load16_raw(src, c, lanes)), 16));
+}
+
+static inline __m128i load16_bytes(const void *src, int64_t c, __mmask16 lanes)
+{
+    const uint8_t *from = (const uint8_t *)src + c;
+    return lanes == ALL ? _mm_loadu_si128((const __m128i *)from) : _mm_maskz_loadu_epi8(lanes, from);
+}
+
+static inline __m512 load16_i8(const void *src, int64_t c, __mmask16 lanes)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load16_bytes(src, c, lanes)));
+}
+
+static inline __m512 load16_hif8(const void *src, int64_t c, __mmask16 lanes)
+{
+    __m256i low, high; /* the first eight codes of each half come out in low */
+    __m256i codes = _mm256_permute4x64_epi64(_mm256_zextsi128_si256(load16_bytes(src, c, lanes)), 0xd8);
+    hif8_to_bf16_avx2(codes, &low, &high);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(low), 16));
 }
 
 /* Whole panels from a panel boundary on; what does not fit (an odd start, a tail) in pieces that end at multiples of
@@ -72,6 +92,18 @@ void mla_load_bf16_avx512(const void *const *row, int64_t n_key, int64_t n_col, 
                           int64_t panel_stride)
 {
     LOAD_BODY(load16_bf16)
+}
+
+void mla_load_hif8_avx512(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
+                          int64_t panel_stride)
+{
+    LOAD_BODY(load16_hif8)
+}
+
+void mla_load_i8_avx512(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
+                        int64_t panel_stride)
+{
+    LOAD_BODY(load16_i8)
 }
 
 /* Columns [c, c + 16) of a row inside a panelled accumulator. */

@@ -15,6 +15,10 @@ void mla_load_f16_avx512(const void *const *row, int64_t n_key, int64_t n_col, i
                          int64_t panel_stride);
 void mla_load_bf16_avx512(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
                           int64_t panel_stride);
+void mla_load_hif8_avx512(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
+                          int64_t panel_stride);
+void mla_load_i8_avx512(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
+                        int64_t panel_stride);
 void mla_qk_f32_avx512(const float *q, const float *block, int64_t panel_stride, int64_t n_col, int64_t n_key,
                        int32_t n_row, bool accumulate, float *s, mla_prefetch *ahead);
 bool mla_softmax_f32_avx512(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,

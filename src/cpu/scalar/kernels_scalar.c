@@ -48,6 +48,26 @@ static void mla_load_bf16_scalar(const void *const *row, int64_t n_key, int64_t 
     }
 }
 
+static void mla_load_hif8_scalar(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
+                                 int64_t panel_stride)
+{
+    for (int64_t n = 0; n < n_key; n++) {
+        for (int64_t c = 0; c < n_col; c++) {
+            *block_element(block, panel_stride, n, col + c) = mla_f32_from_hif8(((const uint8_t *)row[n])[c]);
+        }
+    }
+}
+
+static void mla_load_i8_scalar(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
+                               int64_t panel_stride)
+{
+    for (int64_t n = 0; n < n_key; n++) {
+        for (int64_t c = 0; c < n_col; c++) {
+            *block_element(block, panel_stride, n, col + c) = (float)((const int8_t *)row[n])[c];
+        }
+    }
+}
+
 static void mla_pack_f32_scalar(const void *src, int64_t n_col, float factor, float *q)
 {
     for (int64_t c = 0; c < n_col; c++) {
@@ -66,6 +86,20 @@ static void mla_pack_bf16_scalar(const void *src, int64_t n_col, float factor, f
 {
     for (int64_t c = 0; c < n_col; c++) {
         q[c * MLA_ROW_PANEL] = mla_f32_from_bf16(((const uint16_t *)src)[c]) * factor;
+    }
+}
+
+static void mla_pack_hif8_scalar(const void *src, int64_t n_col, float factor, float *q)
+{
+    for (int64_t c = 0; c < n_col; c++) {
+        q[c * MLA_ROW_PANEL] = mla_f32_from_hif8(((const uint8_t *)src)[c]) * factor;
+    }
+}
+
+static void mla_pack_i8_scalar(const void *src, int64_t n_col, float factor, float *q)
+{
+    for (int64_t c = 0; c < n_col; c++) {
+        q[c * MLA_ROW_PANEL] = (float)((const int8_t *)src)[c] * factor;
     }
 }
 
@@ -95,19 +129,27 @@ static inline float below_infinity(float x)
     return x > FLT_MAX ? FLT_MAX : x;
 }
 
+/* Scores of row r in place, -inf where they are hidden; returns the largest. */
+static float scale_and_hide(float *s, int r, int64_t n_key, const float *scale, const int32_t *begin,
+                            const int32_t *end, const float *mask)
+{
+    int64_t from = begin ? begin[r] : 0, to = end ? end[r] : n_key;
+    float top = -INFINITY;
+    for (int64_t n = 0; n < n_key; n++) {
+        float *t = s + n * MLA_ROW_PANEL + r, addend = mask ? mask[n * MLA_ROW_PANEL + r] : 0.0f;
+        bool seen = n >= from && n < to && addend != -INFINITY;
+        *t = seen ? below_infinity(*t * scale[r] + addend) : -INFINITY;
+        top = *t > top ? *t : top;
+    }
+    return top;
+}
+
 static bool mla_softmax_f32_scalar(float *s, int64_t n_key, const float *scale, const int32_t *begin,
                                    const int32_t *end, const float *mask, mla_row_state *state, float *factor)
 {
     bool rescale = false;
     for (int r = 0; r < MLA_ROW_PANEL; r++) {
-        int64_t from = begin ? begin[r] : 0, to = end ? end[r] : n_key;
-        float top = -INFINITY;
-        for (int64_t n = 0; n < n_key; n++) {
-            float *t = s + n * MLA_ROW_PANEL + r, addend = mask ? mask[n * MLA_ROW_PANEL + r] : 0.0f;
-            bool seen = n >= from && n < to && addend != -INFINITY;
-            *t = seen ? below_infinity(*t * scale[r] + addend) : -INFINITY;
-            top = *t > top ? *t : top;
-        }
+        float top = scale_and_hide(s, r, n_key, scale, begin, end, mask);
         float m = state->m[r];
         factor[r] = 1;
         if (top > m + MLA_RESCALE_SLACK || m == -INFINITY) {
@@ -126,6 +168,71 @@ static bool mla_softmax_f32_scalar(float *s, int64_t n_key, const float *scale, 
         state->max[r] = top > state->max[r] ? top : state->max[r];
     }
     return rescale;
+}
+
+static void mla_peak_f32_scalar(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,
+                                const float *mask, float *top)
+{
+    for (int r = 0; r < MLA_ROW_PANEL; r++) {
+        float t = scale_and_hide(s, r, n_key, scale, begin, end, mask);
+        top[r] = t > top[r] ? t : top[r];
+    }
+}
+
+static inline float round_f16(float p, float unit)
+{
+    (void)unit;
+    return mla_f32_from_f16(mla_f16_from_f32(p));
+}
+
+static inline float round_bf16(float p, float unit)
+{
+    (void)unit;
+    return mla_f32_from_bf16(mla_bf16_from_f32(p));
+}
+
+static inline float round_hif8(float p, float unit)
+{
+    (void)unit;
+    return mla_f32_rounded_to_hif8(p * 16) * 0.0625f;
+}
+
+static inline float round_i8(float p, float unit)
+{
+    return rintf(mla_f32_from_f16(mla_f16_from_f32(p / unit)));
+}
+
+static inline void round_panel(float *s, int64_t n_key, const float *m, const float *unit, float *sum,
+                               float (*rounded)(float p, float unit))
+{
+    for (int r = 0; r < MLA_ROW_PANEL; r++) {
+        float base = m[r] == -INFINITY ? 0.0f : m[r];
+        for (int64_t n = 0; n < n_key; n++) {
+            float *t = s + n * MLA_ROW_PANEL + r, p = exp2f(*t - base);
+            sum[r] += p;
+            *t = rounded(p, unit ? unit[r] : 1);
+        }
+    }
+}
+
+static void mla_round_f16_scalar(float *s, int64_t n_key, const float *m, const float *unit, float *sum)
+{
+    round_panel(s, n_key, m, unit, sum, round_f16);
+}
+
+static void mla_round_bf16_scalar(float *s, int64_t n_key, const float *m, const float *unit, float *sum)
+{
+    round_panel(s, n_key, m, unit, sum, round_bf16);
+}
+
+static void mla_round_hif8_scalar(float *s, int64_t n_key, const float *m, const float *unit, float *sum)
+{
+    round_panel(s, n_key, m, unit, sum, round_hif8);
+}
+
+static void mla_round_i8_scalar(float *s, int64_t n_key, const float *m, const float *unit, float *sum)
+{
+    round_panel(s, n_key, m, unit, sum, round_i8);
 }
 
 static void mla_pv_f32_scalar(const float *p, const float *v, int64_t n_key, int32_t n_row, int32_t n_col, float *o,
@@ -205,10 +312,12 @@ const mla_cpu_kernels mla_kernels_scalar = {
     .isa = "scalar",
     .col_panel = COL_PANEL,
     .qk_columns = 256,
-    .load = {mla_load_f32_scalar, mla_load_f16_scalar, mla_load_bf16_scalar},
-    .pack = {mla_pack_f32_scalar, mla_pack_f16_scalar, mla_pack_bf16_scalar},
+    .load = {mla_load_f32_scalar, mla_load_f16_scalar, mla_load_bf16_scalar, mla_load_hif8_scalar, mla_load_i8_scalar},
+    .pack = {mla_pack_f32_scalar, mla_pack_f16_scalar, mla_pack_bf16_scalar, mla_pack_hif8_scalar, mla_pack_i8_scalar},
     .qk = mla_qk_f32_scalar,
     .softmax = mla_softmax_f32_scalar,
+    .peak = mla_peak_f32_scalar,
+    .round = {NULL, mla_round_f16_scalar, mla_round_bf16_scalar, mla_round_hif8_scalar, mla_round_i8_scalar},
     .pv = mla_pv_f32_scalar,
     .merge = mla_merge_f32_scalar,
     .store = {mla_store_f32_scalar, mla_store_f16_scalar, mla_store_bf16_scalar},

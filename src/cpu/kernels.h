@@ -47,20 +47,25 @@ typedef struct mla_row_state {
 
 /* Rows of the next key block, fetched into the cache a few lines at a time between pieces of arithmetic. */
 typedef struct mla_prefetch {
-    const char *const *row; /* addresses of n_row rows */
-    int64_t n_row, row_bytes;
-    int64_t at_row, at_byte;
+    const char *const *row;  /* addresses of n_row rows; all 0: nothing */
+    int64_t n_row, row_step; /* every row_step-th of them, for short rows side by side share a line */
+    int64_t row_bytes;       /* of a row; of the first piece of it, when there are n_piece, piece_bytes apart */
+    int64_t n_piece, piece_bytes;
+    int64_t at_row, at_byte, at_piece;
     int64_t lines_per_step;
 } mla_prefetch;
 
 static inline void mla_prefetch_step(mla_prefetch *ahead)
 {
     for (int64_t i = 0; i < ahead->lines_per_step && ahead->at_row < ahead->n_row; i++) {
-        __builtin_prefetch(ahead->row[ahead->at_row] + ahead->at_byte, 0, 2);
+        __builtin_prefetch(ahead->row[ahead->at_row] + ahead->at_piece * ahead->piece_bytes + ahead->at_byte, 0, 2);
         ahead->at_byte += 64;
         if (ahead->at_byte >= ahead->row_bytes) {
             ahead->at_byte = 0;
-            ahead->at_row++;
+            ahead->at_row += ahead->row_step;
+            if (ahead->at_row >= ahead->n_row && ++ahead->at_piece < ahead->n_piece) {
+                ahead->at_row = 0;
+            }
         }
     }
 }

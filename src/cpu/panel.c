@@ -182,9 +182,15 @@ void mla_panel_values(const mla_task_state *t, int32_t g, const mla_key_rows *ro
 /* So that the next block's lines are spread over all the arithmetic of this one. */
 mla_prefetch mla_panel_prefetch(const mla_task_state *t, int32_t g, const mla_key_rows *next, unsigned passes)
 {
+    const mla_pieces *pieces = &t->run->shape->segment[g].k_pieces;
+    int64_t size = (int64_t)mla_dtype_size(t->run->problem->segment[g].k.dtype), steps = 0;
     mla_prefetch ahead = {.row = (const char *const *)next->k, .n_row = next->n_key};
-    ahead.row_bytes = t->run->shape->d_nope * (int64_t)mla_dtype_size(t->run->problem->segment[g].k.dtype);
-    int64_t lines = ahead.n_row * ((ahead.row_bytes + 63) / 64), steps = 0;
+    ahead.row_bytes = pieces->columns * size;
+    ahead.row_step = ahead.row_bytes < 64 ? 64 / ahead.row_bytes : 1;
+    ahead.n_piece = t->run->shape->d_nope / pieces->columns;
+    ahead.piece_bytes = pieces->stride * size;
+    int64_t lines =
+        ahead.n_piece * ((ahead.n_row + ahead.row_step - 1) / ahead.row_step) * ((ahead.row_bytes + 63) / 64);
     steps += passes & MLA_LOAD_VALUES ? t->n_panel * t->run->layout.n_v_panel * 4 : 0;
     steps += passes & MLA_LOAD_KEYS ? t->n_panel * t->run->layout.n_col_panel * 2 : 0;
     ahead.lines_per_step = lines / steps + 1;

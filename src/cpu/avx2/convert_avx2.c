@@ -67,10 +67,24 @@ static inline float *block_column(float *block, int64_t panel_stride, int64_t n,
     return block + at / COL_PANEL * panel_stride + n * COL_PANEL + at % COL_PANEL;
 }
 
+/* Few columns (pieces of layout NZ): what depends on the column is then worth more outside the loop over keys. */
+enum { NARROW = 32 };
+
+static inline bool is_narrow(int64_t n_col, int64_t col)
+{
+    return n_col <= NARROW && n_col % 8 == 0 && col % 8 == 0;
+}
+
 /* Whole panels from a panel boundary on, then eight columns at a time from a multiple of 8 on; what does not fit (an odd
  * start, a tail) one element at a time. */
 #define LOAD_BODY(LOAD8, LOAD1)                                                             \
-    for (int64_t n = 0; n < n_key; n++) {                                                   \
+    for (int64_t c = 0; is_narrow(n_col, col) && c < n_col; c += 8) {                       \
+        float *dst = block_column(block, panel_stride, 0, col + c);                         \
+        for (int64_t n = 0; n < n_key; n++) {                                               \
+            _mm256_storeu_ps(dst + n * COL_PANEL, LOAD8(row[n], c));                        \
+        }                                                                                   \
+    }                                                                                       \
+    for (int64_t n = 0; !is_narrow(n_col, col) && n < n_key; n++) {                         \
         const void *src = row[n];                                                           \
         int64_t c = 0;                                                                      \
         if (col % COL_PANEL == 0) {                                                         \
@@ -117,6 +131,21 @@ void mla_load_i8_avx2(const void *const *row, int64_t n_key, int64_t n_col, int6
 void mla_load_hif8_avx2(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
                         int64_t panel_stride)
 {
+    if (is_narrow(n_col, col) && n_col == 32) {
+        float *dst[4];
+        for (int64_t i = 0; i < 4; i++) {
+            dst[i] = block_column(block, panel_stride, 0, col + 8 * i);
+        }
+        for (int64_t n = 0; n < n_key; n++) {
+            __m256 x[4];
+            hif8_decode32_avx2(row[n], x);
+            _mm256_storeu_ps(dst[0] + n * COL_PANEL, x[0]);
+            _mm256_storeu_ps(dst[1] + n * COL_PANEL, x[1]);
+            _mm256_storeu_ps(dst[2] + n * COL_PANEL, x[2]);
+            _mm256_storeu_ps(dst[3] + n * COL_PANEL, x[3]);
+        }
+        return;
+    }
     for (int64_t n = 0; n < n_key; n++) {
         const void *src = row[n];
         __m256 x[4];

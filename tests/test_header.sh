@@ -1,5 +1,6 @@
 #!/bin/sh
-# test_header.sh - every public header compiles alone, twice in a row, as C11 and as C++17, without a warning.
+# test_header.sh - every public header compiles alone, twice in a row, as C11 and as C++17, without a warning. Those of
+# ATB are C++ only.
 . "$(dirname "$0")/tap.sh"
 
 strict="-Wall -Wextra -pedantic -Wundef -Werror -fsyntax-only"
@@ -13,8 +14,11 @@ compiles() # header, compiler, flags...
         | "$@" $strict -I "$root/include" -I "$root/include/compat" -
 }
 
-for header in $(cd "$root/include" && echo mla/*.h) $(cd "$root/include/compat" && echo */*.h); do
-    check "$header alone as C11" compiles "$header" "${CC:-cc}" -std=c11 -x c
+for header in $(cd "$root/include" && echo mla/*.h) $(cd "$root/include/compat" && find . -name '*.h' | sed 's,^\./,,' | sort); do
+    case $header in
+    atb/* | opdev/*) ;;
+    *) check "$header alone as C11" compiles "$header" "${CC:-cc}" -std=c11 -x c ;;
+    esac
     check "$header alone as C++17" compiles "$header" "${CXX:-c++}" -std=c++17 -x c++
 done
 finish

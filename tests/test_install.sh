@@ -26,6 +26,11 @@ build_client() # compiler and flags
     "$@" -Wall -Wextra -pedantic -Werror "$tests_dir/install/aclnn_client.c" -x none \
         $(pkg-config --cflags --libs mla-compat) -lm -o "$scratch/client"
 }
+build_atb_client()
+{
+    "${CXX:-c++}" -std=c++17 -Wall -Wextra -pedantic -Werror "$tests_dir/install/atb_client.cpp" \
+        $(pkg-config --cflags --libs mla-compat) -o "$scratch/atb_client"
+}
 build_shared() { "$cc" "$tests_dir/install/consumer.c" $(pkg-config --cflags --libs mla) -o "$scratch/shared"; }
 build_static()
 {
@@ -63,6 +68,8 @@ for language in c c++; do
     check "a client of aclnn builds as $language with mla-compat alone" build_client $client_cc -x "$language"
     check "the client as $language gets the answer it expects" "$scratch/client"
 done
+check "a client of AtbMLA builds with mla-compat alone" build_atb_client
+check "the client of AtbMLA gets the answers it expects" "$scratch/atb_client"
 check "a CMake project finds mla::mla, mla::mla_static and mla::mla_compat" build_cmake
 check "the CMake project's program with the shared library runs" "$scratch/cmake/consumer"
 check "the CMake project's program with the static library runs" "$scratch/cmake/consumer_static"

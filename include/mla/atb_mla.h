@@ -107,6 +107,7 @@ typedef struct mla_atb_tensor {
     int32_t ndim;                     /* more than 8 is refused */
     int64_t dim[MLA_ATB_MAX_NDIM];    /* elements */
     int64_t stride[MLA_ATB_MAX_NDIM]; /* elements; row-major without gaps, else refused */
+    int64_t offset;                   /* of the first element, in elements; 0, else refused */
     mla_device device;
 } mla_atb_tensor;
 
@@ -154,6 +155,9 @@ typedef struct mla_atb_pack {
 /* How many tensors an op takes. op must not be NULL. */
 MLA_API int32_t mla_atb_op_n_in(const mla_atb_op *op);
 MLA_API int32_t mla_atb_op_n_out(const mla_atb_op *op);
+
+/* Is input i of the op read in host memory? 0 too for an i that the op has no input for. op must not be NULL. */
+MLA_API int mla_atb_op_in_is_host(const mla_atb_op *op, int32_t i);
 
 /* Dtype, format and dims of the outputs that belong to these inputs; addresses are left alone. Errors: 1, 5, 8, 16. */
 MLA_API int32_t mla_atb_op_infer_shape(const mla_atb_op *op, const mla_atb_pack *pack,

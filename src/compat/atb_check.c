@@ -190,6 +190,11 @@ int32_t mla_atb_check_addresses(const atb_call *call, bool need_addresses)
     for (atb_slot slot = 0; slot < ATB_N_TENSOR; slot++) {
         const mla_atb_tensor *t = call->tensor[slot];
         int64_t stride = 1;
+        if (t != NULL && t->offset != 0) {
+            return mla_atb_fail(MLA_ATB_ERROR_INVALID_TENSOR_DIM,
+                                "%s has offset %" PRId64 " and must have 0: ATB takes the address alone",
+                                name_of(call, slot), t->offset);
+        }
         for (int32_t i = t == NULL ? -1 : t->ndim - 1; i >= 0; stride *= t->dim[i], i--) {
             if (t->dim[i] > 1 && t->stride[i] != stride) {
                 return mla_atb_fail(MLA_ATB_ERROR_INVALID_TENSOR_DIM,

@@ -76,6 +76,12 @@ int32_t mla_atb_op_n_out(const mla_atb_op *op)
     return mla_atb_slots_of(&op->param).n_out;
 }
 
+int mla_atb_op_in_is_host(const mla_atb_op *op, int32_t i)
+{
+    atb_slots slots = mla_atb_slots_of(&op->param);
+    return i >= 0 && i < slots.n_in && mla_atb_slot_on_host(slots.in[i]);
+}
+
 /* ---- workspace --------------------------------------------------------------------------------------------------- */
 
 static int64_t round_up(int64_t n, int64_t to)

@@ -43,7 +43,7 @@ asan: ## C tests and kernel checks under the address and undefined behaviour san
 	tests/run_all build/asan
 
 fmt: build/tools/bin/clang-format ## format the C files in place
-	git ls-files '*.c' '*.h' | xargs $< -i
+	git ls-files '*.c' '*.h' '*.cpp' | xargs $< -i
 
 install: all ## install under PREFIX; DESTDIR is honoured
 	cmake --install build --prefix $(PREFIX)

@@ -188,11 +188,6 @@ static int32_t build_plan(const mla_atb_op *op, atb_job *job)
         table->stride[0] = 0;
     }
     status = mla_plan_build(&problem, &op->param.options, &job->plan);
-    if (status == MLA_STATUS_UNSUPPORTED && op->param.options.backend == MLA_BACKEND_AUTO) {
-        mla_plan_options oracle = op->param.options; /* what the CPU has no kernels for */
-        oracle.backend = MLA_BACKEND_REF;
-        status = mla_plan_build(&problem, &oracle, &job->plan);
-    }
     free(zeros);
     return mla_atb_code(status);
 }

@@ -335,9 +335,6 @@ mla_status mla_quant_sparse_flash_mla(const mla_quant_sparse_flash_mla_args *arg
     mla_status status = lower(args, facts, &scratch, &problem);
     if (status == MLA_STATUS_OK) {
         status = mla_attention(&problem, options);
-        if (status == MLA_STATUS_UNSUPPORTED && options == NULL) { /* slow, but right */
-            status = mla_attention(&problem, &(mla_plan_options){.backend = MLA_BACKEND_REF});
-        }
     }
     if (status == MLA_STATUS_OK) {
         clear_unowned(args, facts);

@@ -130,7 +130,7 @@ typedef void (*mla_hif8_decode_kernel)(const uint8_t *code, int64_t n, float *x)
  */
 #define MLA_STREAM_ROWS 8    /* most rows */
 #define MLA_STREAM_AHEAD 12  /* keys between a row's being fetched and used: 13.5 KiB of bf16 at 576 columns */
-#define MLA_STREAM_BEHIND 20 /* rows behind a block that a kernel may fetch: a group of 8 keys looks that far */
+#define MLA_STREAM_BEHIND 16 /* rows behind a block that a kernel may fetch: a group of 4 keys looks that far */
 typedef enum mla_stream_order {
     MLA_STREAM_PLAIN = 0,   /* as they are */
     MLA_STREAM_EVEN_ODD = 1 /* within each step columns 0, 2, 4, .. first, then 1, 3, 5, .. */

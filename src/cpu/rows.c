@@ -5,25 +5,33 @@
 
 #include "core/range.h"
 
-static inline const void *row_address(const mla_tensor *t, const int64_t *stride, int64_t page, int64_t slot,
-                                      int64_t kv_head)
+/* Addresses of n rows from (page, slot) on. */
+static inline void address_rows(const mla_tensor *t, const int64_t *stride, int64_t page, int64_t slot, int64_t kv_head,
+                                int64_t n, const void **row)
 {
-    size_t element = (size_t)(page * stride[0] + slot * stride[1] + kv_head * stride[2]);
-    return (const char *)t->data + element * mla_dtype_size(t->dtype);
+    size_t size = mla_dtype_size(t->dtype), step = (size_t)stride[1] * size;
+    const char *at = (const char *)t->data + (size_t)(page * stride[0] + slot * stride[1] + kv_head * stride[2]) * size;
+    for (int64_t i = 0; i < n; i++, at += step) {
+        row[i] = at;
+    }
 }
 
-static inline void add_row(const mla_segment *segment, const mla_segment_shape *s, int64_t page, int64_t slot,
-                           int64_t kv_head, int64_t position, mla_key_rows *rows)
+/* Adds n rows that follow each other in a page, and in position. */
+static inline void add_rows(const mla_segment *segment, const mla_segment_shape *s, int64_t page, int64_t slot,
+                            int64_t kv_head, int64_t position, int64_t n, mla_key_rows *rows)
 {
-    int64_t n = rows->n_key++;
-    rows->k[n] = row_address(&segment->k, s->k_stride, page, slot, kv_head);
+    int64_t first = rows->n_key;
+    rows->n_key += n;
+    address_rows(&segment->k, s->k_stride, page, slot, kv_head, n, rows->k + first);
     if (mla_tensor_present(&segment->k_rope)) {
-        rows->rope[n] = row_address(&segment->k_rope, s->k_rope_stride, page, slot, kv_head);
+        address_rows(&segment->k_rope, s->k_rope_stride, page, slot, kv_head, n, rows->rope + first);
     }
     if (mla_tensor_present(&segment->v)) {
-        rows->v[n] = row_address(&segment->v, s->v_stride, page, slot, kv_head);
+        address_rows(&segment->v, s->v_stride, page, slot, kv_head, n, rows->v + first);
     }
-    rows->position[n] = position;
+    for (int64_t i = 0; i < n; i++) {
+        rows->position[first + i] = position + i;
+    }
 }
 
 /* Page and slot of a position; false when the page table sends it nowhere. */
@@ -88,7 +96,7 @@ static void take_list(const mla_problem *problem, const mla_shape *shape, int32_
         }
         n--;
         if (rows) {
-            add_row(segment, s, page, slot, kv_head, logical ? entry : i, rows);
+            add_rows(segment, s, page, slot, kv_head, logical ? entry : i, 1, rows);
         }
     }
 }
@@ -124,8 +132,8 @@ void mla_key_rows_find(const mla_problem *problem, const mla_shape *shape, int32
             int64_t left = s->page_size - at % s->page_size;
             run = run < left ? run : left;
         }
-        for (int64_t i = 0; found && i < run; i++) {
-            add_row(segment, s, page, slot + i, kv_head, at + i, rows);
+        if (found) {
+            add_rows(segment, s, page, slot, kv_head, at, run, rows);
         }
         at += run;
     }

@@ -1,16 +1,16 @@
 /*
- * stream_one_avx2.c - one row against keys where they lie, eight keys at a time: what decode with a single head is made
+ * stream_one_avx2.c - one row against keys where they lie, four keys at a time: what decode with a single head is made
  * of, and bound by memory.
  *
  * A group's scores come key after key, because that is the order that hardware prefetchers follow; then one exponential
- * serves all eight, and the accumulators pass through the registers once for all eight. The group that comes next is
+ * serves all four, and the accumulators pass through the registers once for all four. The group that comes next is
  * fetched meanwhile, in the order in which it will be read and at an even pace: line by line in both loops. Bursts, or
  * several rows side by side, leave the memory idle in between (docs/performance.md).
  */
 #include "stream_step_avx2.h"
 #include "tables_avx2.h"
 
-enum { GROUP = 8, LINE = 64 };
+enum { GROUP = 4, LANES = 8, LINE = 64 };
 
 /* Fetches bytes [begin, end) of a row. */
 INLINE void fetch_bytes(const void *row, int64_t begin, int64_t end)
@@ -64,12 +64,11 @@ INLINE void dot_part(const mla_stream_part *k, const float *q, int64_t n, const 
     sum[3] = y1;
 }
 
-/* Sums over the lanes of eight vectors. */
+/* Sums over the lanes of four vectors, in the first four lanes; the others hold 0. */
 INLINE __m256 sum_lanes(const __m256 *v)
 {
-    __m256 low = _mm256_hadd_ps(_mm256_hadd_ps(v[0], v[1]), _mm256_hadd_ps(v[2], v[3]));
-    __m256 high = _mm256_hadd_ps(_mm256_hadd_ps(v[4], v[5]), _mm256_hadd_ps(v[6], v[7]));
-    return _mm256_add_ps(_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31));
+    __m256 sum = _mm256_hadd_ps(_mm256_hadd_ps(v[0], v[1]), _mm256_hadd_ps(v[2], v[3]));
+    return _mm256_zextps128_ps256(_mm_add_ps(_mm256_castps256_ps128(sum), _mm256_extractf128_ps(sum, 1)));
 }
 
 /* Is part i of the keys read as values too? Its rows are then fetched half by the scores' loop, half by the values'. */
@@ -107,17 +106,19 @@ INLINE __m256 probabilities_of_group(const mla_stream_block *b, int64_t n, int64
     const __m256 nothing = _mm256_set1_ps(-INFINITY);
     __m256 t = below_infinity_avx2(_mm256_mul_ps(raw, _mm256_broadcast_ss(b->scale)));
     if (b->addend || n_key < GROUP) {
-        float addend[GROUP];
-        for (int64_t j = 0; j < GROUP; j++) {
+        float addend[LANES];
+        for (int64_t j = 0; j < LANES; j++) {
             addend[j] = j >= n_key ? -INFINITY : b->addend ? b->addend[(n + j) * MLA_STREAM_ROWS] : 0;
         }
         __m256 a = _mm256_loadu_ps(addend);
         t = _mm256_blendv_ps(below_infinity_avx2(_mm256_add_ps(t, a)), nothing, _mm256_cmp_ps(a, nothing, _CMP_EQ_OQ));
+    } else {
+        t = _mm256_blend_ps(t, nothing, 0xf0);
     }
     /* operand order: a NaN does not become the maximum */
     __m256 limit = _mm256_set1_ps(run->max);
     if (__builtin_expect(_mm256_movemask_ps(_mm256_cmp_ps(t, limit, _CMP_GT_OQ)), 0)) {
-        float lane[GROUP], top = run->max;
+        float lane[LANES], top = run->max;
         _mm256_storeu_ps(lane, t);
         for (int64_t j = 0; j < GROUP; j++) {
             top = lane[j] > top ? lane[j] : top;
@@ -144,11 +145,9 @@ INLINE void values_of_group(const mla_stream_part *v, int64_t n, float *o, const
 {
     const void *const *row = v->row + n;
     __m256 w0 = _mm256_broadcast_ss(p), w1 = _mm256_broadcast_ss(p + 1), w2 = _mm256_broadcast_ss(p + 2);
-    __m256 w3 = _mm256_broadcast_ss(p + 3), w4 = _mm256_broadcast_ss(p + 4), w5 = _mm256_broadcast_ss(p + 5);
-    __m256 w6 = _mm256_broadcast_ss(p + 6), w7 = _mm256_broadcast_ss(p + 7), x, y;
+    __m256 w3 = _mm256_broadcast_ss(p + 3), x, y;
     const void *r0 = row[0], *r1 = row[1], *r2 = row[2], *r3 = row[3];
-    const void *r4 = row[4], *r5 = row[5], *r6 = row[6], *r7 = row[7];
-    int64_t c = 0, quarter = (v->n_col / 4 + 2 * STEP - 1) / (2 * STEP) * (2 * STEP);
+    int64_t c = 0, half = (v->n_col / 2 + 2 * STEP - 1) / (2 * STEP) * (2 * STEP);
 #define KEY(j, LOAD)                         \
     LOAD(r##j);                              \
     sum_x = _mm256_fmadd_ps(w##j, x, sum_x); \
@@ -160,28 +159,24 @@ INLINE void values_of_group(const mla_stream_part *v, int64_t n, float *o, const
         KEY(1, LOAD)                                                               \
         KEY(2, LOAD)                                                               \
         KEY(3, LOAD)                                                               \
-        KEY(4, LOAD)                                                               \
-        KEY(5, LOAD)                                                               \
-        KEY(6, LOAD)                                                               \
-        KEY(7, LOAD)                                                               \
         _mm256_storeu_ps(o + c, sum_x);                                            \
         _mm256_storeu_ps(o + c + 8, sum_y);                                        \
     }
 #define WHOLE(row) load_step(column(row, c, format), format, &x, &y)
 #define PART(row) load_tail(row, c, v->n_col, format, &x, &y)
-    for (int64_t i = 0; i < 4; i++) { /* a quarter of the columns for a quarter of the rows that are fetched */
-        const char *next = (const char *)v->row[ahead + i * n_ahead / 4];
-        int64_t at = 0, end = (i + 1) * quarter < v->n_col ? (i + 1) * quarter : v->n_col;
+    for (int64_t i = 0; i < 2; i++) { /* half the columns for half the rows that are fetched */
+        const char *next = (const char *)v->row[ahead + i * n_ahead / 2];
+        int64_t at = 0, end = (i + 1) * half < v->n_col ? (i + 1) * half : v->n_col;
         for (; c + 2 * STEP <= end; c += STEP) {
-            fetch_bytes(next, at, at + 4 * LINE);
-            at += 4 * LINE;
+            fetch_bytes(next, at, at + 2 * LINE);
+            at += 2 * LINE;
             VALUES(WHOLE)
             c += STEP;
             VALUES(WHOLE)
         }
         fetch_bytes(next, at, bytes);
-        for (int64_t j = 1; j < n_ahead / 4; j++) {
-            fetch_bytes(v->row[ahead + i * n_ahead / 4 + j], 0, bytes);
+        for (int64_t j = 1; j < n_ahead / 2; j++) {
+            fetch_bytes(v->row[ahead + i * n_ahead / 2 + j], 0, bytes);
         }
     }
     for (; c + STEP <= v->n_col; c += STEP) {
@@ -201,7 +196,7 @@ INLINE void stream_one(const mla_stream_block *b, mla_format format)
     one_row run = {b->state->m[0], b->state->max[0], _mm256_setr_ps(b->state->l[0], 0, 0, 0, 0, 0, 0, 0)};
     for (int64_t n = 0; n < b->n_key; n += GROUP) {
         int64_t n_key = b->n_key - n < GROUP ? b->n_key - n : GROUP;
-        float p[GROUP];
+        float p[LANES];
         __m256 raw = scores_of_group(b, n, n_key, format);
         _mm256_storeu_ps(p, probabilities_of_group(b, n, n_key, raw, &run));
         for (int32_t i = 0; i < b->n_v_part; i++) {
@@ -221,7 +216,7 @@ INLINE void stream_one(const mla_stream_block *b, mla_format format)
             }
         }
     }
-    float lane[GROUP];
+    float lane[LANES];
     _mm256_storeu_ps(lane, run.l);
     b->state->m[0] = run.m;
     b->state->max[0] = run.max;

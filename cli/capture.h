@@ -1,5 +1,8 @@
 /*
  * capture.h - a captured attention call in a safetensors file; docs/capture-format.md is its description.
+ *
+ * Two kinds of call: flash_mla_with_kvcache under its own names, and any mla_problem under the names of its fields
+ * (capture_problem.c).
  */
 #ifndef MLA_CLI_CAPTURE_H
 #define MLA_CLI_CAPTURE_H
@@ -11,33 +14,50 @@
 #include "mla/mla.h"
 #include "safetensors.h"
 
+#define CAPTURE_MAX_TENSOR 40
+
 typedef struct capture {
     safetensors_file *file;
-    mla_tensor q, k_cache, block_table, cache_seqlens; /* memory owned by the capture */
-    mla_tensor recorded_out, recorded_lse;             /* absent: not recorded; lse viewed as [b][s_q][h_q] */
-    int64_t n_seq, n_q, n_head, n_kv_head, d_k, d_v, n_page, page_size;
-    float softmax_scale;
-    bool causal;
-    const char *source;      /* NULL: not said */
-    const char *recorded_by; /* who computed the recorded results; NULL: not said */
-    size_t n_ignored;        /* tensors in the file that are no part of a capture */
+    mla_problem call;                      /* without outputs; memory owned by the capture */
+    mla_dtype out_dtype;                   /* of the result */
+    bool lse_by_head;                      /* lse stands as [b][h_q][s_q] in the file, not in the order of out */
+    mla_tensor recorded_out, recorded_lse; /* absent: not recorded; lse viewed in the order of out */
+    const char *source;                    /* NULL: not said */
+    const char *recorded_by;               /* who computed the recorded results; NULL: not said */
+    size_t n_ignored;                      /* tensors in the file that are no part of a capture */
+    mla_tensor input[CAPTURE_MAX_TENSOR];  /* as they stand in the file, under their names there */
+    size_t n_input;
 } capture;
 
 /* Reads a capture; false with a sentence in error. Release with capture_close() in either case. */
 bool capture_open(const char *path, capture *c, char *error, size_t error_size);
 void capture_close(capture *c);
 
-/* The call as a problem, with outputs o (dims of q, d_v last) and lse [b][h_q][s_q], both contiguous. */
-mla_problem capture_problem(const capture *c, void *o, mla_dtype o_dtype, float *lse);
+/* (token, head) pairs and elements of the result; false when they are more than a size_t counts. */
+bool capture_count(const capture *c, size_t *n_pair, size_t *n_value);
 
-/* lse as the file stores it, [b][h_q][s_q], seen as [b][s_q][h_q]. */
-mla_tensor capture_lse_view(const capture *c, float *lse);
+/* The call as a problem, with outputs o (dims of q, d_v last) and lse as the file stores it, both contiguous. */
+mla_problem capture_problem(const capture *c, void *o, float *lse);
 
 /* Writes the inputs of the capture and these outputs, computed by `by`, as a new capture. */
 bool capture_write(const capture *c, const char *path, const char *by, const void *o, const float *lse, char *error,
                    size_t error_size);
 
-/* Query-key pairs that are computed: sum over requests and query tokens of the keys they see. For counting FLOPs. */
-double capture_pairs(const capture *c);
+/* ---- for the readers of the two kinds ---------------------------------------------------------------------------- */
+
+#define CAPTURE_FLOATS (1u << MLA_DTYPE_F32 | 1u << MLA_DTYPE_F16 | 1u << MLA_DTYPE_BF16)
+
+/* Reads the tensor `name` with `ndim` dims (0: any number) and a dtype out of the mask. An optional one may be
+ * absent. */
+bool capture_load(capture *c, const char *name, uint32_t dtypes, int32_t ndim, bool optional, mla_tensor *t,
+                  char *error, size_t error_size);
+
+/* Metadata of these kinds; true and *value untouched where the key is absent. */
+bool capture_number(const capture *c, const char *key, float *value, char *error, size_t error_size);
+bool capture_flag(const capture *c, const char *key, bool *value, char *error, size_t error_size);
+bool capture_integer(const capture *c, const char *key, int64_t *value, char *error, size_t error_size);
+
+/* An mla_attention capture: everything in c->call, and out_dtype. */
+bool capture_read_problem(capture *c, char *error, size_t error_size);
 
 #endif

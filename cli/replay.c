@@ -14,39 +14,113 @@
 #include "terminal.h"
 #include "verify.h"
 
+static int64_t dim_from_end(const mla_tensor *t, int32_t n)
+{
+    return t->dim[t->ndim - n];
+}
+
+/* "3 requests x 1 token x 16 heads of 576", or "40 tokens x ..." of a packed q. */
+static void describe_queries(const mla_problem *p)
+{
+    char text[4][32], rope[48] = "";
+    if (p->q_rope.ndim != 0) {
+        snprintf(rope, sizeof rope, " + %s (%s)", text_count(dim_from_end(&p->q_rope, 1), text[0]),
+                 mla_dtype_name(p->q_rope.dtype));
+    }
+    const char *dtype = mla_dtype_name(p->q.dtype);
+    if (p->q.ndim == 4) {
+        print_fact("queries", "%s request%s x %s token%s x %s heads of %s%s, %s", text_count(p->q.dim[0], text[0]),
+                   p->q.dim[0] == 1 ? "" : "s", text_count(p->q.dim[1], text[1]), p->q.dim[1] == 1 ? "" : "s",
+                   text_count(p->q.dim[2], text[2]), text_count(p->q.dim[3], text[3]), rope, dtype);
+    } else {
+        print_fact("queries", "%s token%s x %s heads of %s%s, %s", text_count(p->q.dim[0], text[0]),
+                   p->q.dim[0] == 1 ? "" : "s", text_count(p->q.dim[1], text[1]), text_count(p->q.dim[2], text[2]),
+                   rope, dtype);
+    }
+}
+
+static void describe_keys(const mla_problem *p, int32_t g)
+{
+    static const char *const rules[] = {"", ", causal", ", windowed", ", compressed"};
+    const mla_segment *segment = &p->segment[g];
+    const mla_tensor *k = &segment->k;
+    bool nz = segment->layout == MLA_KEY_LAYOUT_NZ;
+    char text[2][32], keys[80], pages[48] = "", entries[48] = "", last[80] = "";
+    int32_t shortest = 0, longest = 0;
+    int64_t n = segment->length.ndim != 0 ? segment->length.dim[0] : 0;
+    for (int64_t s = 0; s < n; s++) {
+        int32_t length = ((const int32_t *)segment->length.data)[s];
+        shortest = s == 0 || length < shortest ? length : shortest;
+        longest = s == 0 || length > longest ? length : longest;
+    }
+    if (segment->length.ndim == 0) {
+        snprintf(keys, sizeof keys, "as many as there are");
+    } else if (shortest == longest) {
+        snprintf(keys, sizeof keys, "%s per request", text_count(longest, text[0]));
+    } else {
+        snprintf(keys, sizeof keys, "%s to %s per request", text_count(shortest, text[0]),
+                 text_count(longest, text[1]));
+    }
+    if (segment->page_table.ndim != 0) {
+        snprintf(pages, sizeof pages, ", pages of %" PRId64, k->dim[nz ? 2 : 1]);
+    }
+    if (segment->list.ndim != 0) {
+        snprintf(entries, sizeof entries, ", lists of %" PRId64, dim_from_end(&segment->list, 1));
+    }
+    int64_t n_kv_head = nz ? 1 : dim_from_end(k, 2);
+    if (g == 0) {
+        snprintf(last, sizeof last, ", values of %" PRId64 ", scale %.6g", p->d_v, (double)p->softmax_scale);
+    }
+    print_fact(g == 0 ? "keys" : "and keys", "%s%s%s, %s%s, %" PRId64 " kv head%s%s%s", keys, pages, entries,
+               mla_dtype_name(k->dtype), nz ? " NZ" : "", n_kv_head, n_kv_head == 1 ? "" : "s", last,
+               rules[segment->visible.rule]);
+}
+
 static void describe(const capture *c)
 {
-    char text[4][32];
-    int32_t shortest = 0, longest = 0;
-    const int32_t *length = c->cache_seqlens.data;
-    for (int64_t s = 0; s < c->n_seq; s++) {
-        shortest = s == 0 || length[s] < shortest ? length[s] : shortest;
-        longest = s == 0 || length[s] > longest ? length[s] : longest;
-    }
+    static const char *const roundings[] = {"", "q's 16 bits", "int8", "hif8"};
     if (c->source != NULL) {
         print_fact("source", "%s", c->source);
     }
-    print_fact("queries", "%s request%s x %s token%s x %s heads of %s, %s", text_count(c->n_seq, text[0]),
-               c->n_seq == 1 ? "" : "s", text_count(c->n_q, text[1]), c->n_q == 1 ? "" : "s",
-               text_count(c->n_head, text[2]), text_count(c->d_k, text[3]), mla_dtype_name(c->q.dtype));
-    char keys[80];
-    if (shortest == longest) {
-        snprintf(keys, sizeof keys, "%s", text_count(longest, text[0]));
-    } else {
-        snprintf(keys, sizeof keys, "%s to %s", text_count(shortest, text[0]), text_count(longest, text[1]));
+    describe_queries(&c->call);
+    for (int32_t g = 0; g < c->call.n_segment; g++) {
+        describe_keys(&c->call, g);
     }
-    print_fact("keys",
-               "%s per request, pages of %" PRId64 ", %" PRId64 " kv head%s, values of %" PRId64 ", scale %.6g%s", keys,
-               c->page_size, c->n_kv_head, c->n_kv_head == 1 ? "" : "s", c->d_v, (double)c->softmax_scale,
-               c->causal ? ", causal" : "");
+    if (c->call.p_rounding != MLA_P_ROUND_NONE) {
+        print_fact("probabilities", "rounded to %s in tiles of %d keys", roundings[c->call.p_rounding],
+                   (int)c->call.p_tile);
+    }
     if (c->n_ignored > 0) {
         print_fact("ignored", "%zu other tensor%s in the file", c->n_ignored, c->n_ignored == 1 ? "" : "s");
     }
 }
 
+/* Query-key pairs that are computed and keys that are read, where lengths alone tell: the rules ALL and CAUSAL over all
+ * of a batched q. False otherwise. */
+static bool count_work(const mla_problem *p, double *pairs, double *keys)
+{
+    const mla_segment *segment = &p->segment[0];
+    if (p->n_segment != 1 || p->q.ndim != 4 || p->q_length.ndim != 0 || segment->list.ndim != 0 ||
+        segment->length.ndim == 0 || segment->visible.rule > MLA_VISIBLE_CAUSAL) {
+        return false;
+    }
+    *pairs = *keys = 0;
+    int64_t n_q = p->q.dim[1];
+    for (int64_t s = 0; s < p->q.dim[0]; s++) {
+        int64_t length = ((const int32_t *)segment->length.data)[s];
+        *keys += length > 0 ? (double)length : 0;
+        for (int64_t i = 0; i < n_q; i++) {
+            int64_t seen = segment->visible.rule == MLA_VISIBLE_CAUSAL ? length - n_q + i + 1 : length;
+            *pairs += seen > 0 ? (double)seen : 0;
+        }
+    }
+    return true;
+}
+
 static void report_speed(const capture *c, const mla_plan_info *info, const stopwatch_result *time)
 {
     char text[4][32];
+    const mla_problem *p = &c->call;
     print_fact("backend", "%s%s%s, %d thread%s, workspace %s", info->backend, info->isa[0] != '\0' ? " " : "",
                info->isa, (int)info->n_worker, info->n_worker == 1 ? "" : "s",
                text_bytes((double)info->workspace_bytes, text[0]));
@@ -57,15 +131,21 @@ static void report_speed(const capture *c, const mla_plan_info *info, const stop
                    text_seconds(time->median, text[0]), time->n_sample, text_seconds(time->low, text[1]),
                    text_seconds(time->high, text[2]), text_seconds(time->least, text[3]));
     }
-    double flops = 2 * capture_pairs(c) * (double)c->n_head * (double)(c->d_k + c->d_v);
-    double keys = 0;
-    for (int64_t s = 0; s < c->n_seq; s++) {
-        int32_t length = ((const int32_t *)c->cache_seqlens.data)[s];
-        keys += length > 0 ? length : 0;
+    double pairs, keys;
+    if (!count_work(p, &pairs, &keys)) {
+        return;
     }
-    double bytes = keys * (double)(c->n_kv_head * c->d_k) * (double)mla_dtype_size(c->q.dtype);
+    const mla_segment *segment = &p->segment[0];
+    bool rope = p->q_rope.ndim != 0;
+    int64_t d_nope = dim_from_end(&p->q, 1), d_rope = rope ? dim_from_end(&p->q_rope, 1) : 0;
+    int64_t n_head = dim_from_end(&p->q, 2),
+            n_kv_head = segment->layout == MLA_KEY_LAYOUT_NZ ? 1 : dim_from_end(&segment->k, 2);
+    double flops = 2 * pairs * (double)n_head * (double)(d_nope + d_rope + p->d_v);
+    double row = (double)d_nope * (double)mla_dtype_size(segment->k.dtype);
+    row += (double)d_rope * (double)mla_dtype_size(segment->k_rope.dtype);
+    row += segment->v.ndim != 0 ? (double)p->d_v * (double)mla_dtype_size(segment->v.dtype) : 0;
     print_fact("speed", "%.3g GFLOP/s, %.3g GB/s of key rows", flops / time->median * 1e-9,
-               bytes / time->median * 1e-9);
+               keys * (double)n_kv_head * row / time->median * 1e-9);
 }
 
 static bool check_oracle(const mla_problem *problem, const verify_truth *truth)
@@ -108,7 +188,7 @@ static bool check_recorded(const capture *c, const verify_truth *truth)
 /* Everything after the file was read and memory is there. */
 static int replay(const capture *c, const replay_options *options, void *o, float *lse)
 {
-    mla_problem problem = capture_problem(c, o, c->q.dtype, lse);
+    mla_problem problem = capture_problem(c, o, lse);
     const mla_plan_options plan_options = {.backend = options->backend, .n_thread = options->n_thread};
     mla_plan_info info;
     stopwatch_result time;
@@ -162,10 +242,8 @@ int replay_capture(const char *path, const replay_options *options)
     size_t n_pair, n_value;
     void *o = NULL;
     float *lse = NULL;
-    if (!__builtin_mul_overflow((size_t)c.n_seq, (size_t)c.n_q, &n_pair) &&
-        !__builtin_mul_overflow(n_pair, (size_t)c.n_head, &n_pair) &&
-        !__builtin_mul_overflow(n_pair, (size_t)c.d_v, &n_value)) {
-        o = cli_alloc(n_value, mla_dtype_size(c.q.dtype));
+    if (capture_count(&c, &n_pair, &n_value)) {
+        o = cli_alloc(n_value, mla_dtype_size(c.out_dtype));
         lse = cli_alloc(n_pair, sizeof *lse);
     }
     int code = o != NULL && lse != NULL ? replay(&c, options, o, lse)

@@ -32,11 +32,6 @@ static int64_t element_count(const mla_tensor *t)
     return count;
 }
 
-static size_t element_size(const mla_tensor *t)
-{
-    return mla_dtype_size(t->dtype);
-}
-
 /* Element (row, column) of a view whose last dim is the column and whose others are counted together. */
 static int64_t view_offset(const mla_tensor *t, int64_t row, int64_t column)
 {
@@ -48,30 +43,31 @@ static int64_t view_offset(const mla_tensor *t, int64_t row, int64_t column)
     return offset;
 }
 
-/* Columns [first, first + n) of |source| into columns [at, at + n) of a contiguous copy with `width` columns. */
-static void copy_absolute(const mla_tensor *source, int64_t n, void *to, int64_t width, int64_t at)
+/* One stored number as fp32, whatever its format. */
+static float load_any(const mla_tensor *t, int64_t at)
+{
+    switch (t->dtype) {
+    case MLA_DTYPE_HIF8: return mla_hif8_decode(((const uint8_t *)t->data)[at]);
+    case MLA_DTYPE_I8: return (float)((const int8_t *)t->data)[at];
+    default: return number_load(t->data, t->dtype, at);
+    }
+}
+
+/* The first n columns of |source| into columns [at, at + n) of a contiguous fp32 copy with `width` columns. */
+static void copy_absolute(const mla_tensor *source, int64_t n, float *to, int64_t width, int64_t at)
 {
     int64_t columns = source->dim[source->ndim - 1];
     int64_t n_row = columns == 0 ? 0 : element_count(source) / columns;
-    size_t size = element_size(source);
     for (int64_t row = 0; row < n_row; row++) {
-        const char *from = (const char *)source->data + view_offset(source, row, 0) * (int64_t)size;
-        int64_t base = row * width + at;
-        if (size == 2) { /* both 16-bit formats keep their sign in the top bit */
-            for (int64_t i = 0; i < n; i++) {
-                ((uint16_t *)to)[base + i] = ((const uint16_t *)from)[i] & 0x7fffu;
-            }
-        } else {
-            for (int64_t i = 0; i < n; i++) {
-                ((float *)to)[base + i] = fabsf(((const float *)from)[i]);
-            }
+        for (int64_t i = 0; i < n; i++) {
+            to[row * width + at + i] = fabsf(load_any(source, view_offset(source, row, i)));
         }
     }
 }
 
 /* The problem with absolute values, and what it owns. */
 typedef struct absolute {
-    void *owned[10];
+    void *owned[24];
     size_t n_owned;
     bool failed;
 } absolute;
@@ -91,13 +87,30 @@ static mla_tensor absolute_copy(absolute *a, const mla_tensor *t)
 {
     mla_tensor copy = *t;
     if (present(t)) {
-        void *data = absolute_alloc(a, (size_t)element_count(t), element_size(t));
-        copy = mla_tensor_make(data, t->dtype, t->ndim, t->dim);
+        float *data = absolute_alloc(a, (size_t)element_count(t), sizeof *data);
+        copy = mla_tensor_make(data, MLA_DTYPE_F32, t->ndim, t->dim);
         if (data != NULL) {
             copy_absolute(t, t->dim[t->ndim - 1], data, t->dim[t->ndim - 1], 0);
         }
     }
     return copy;
+}
+
+/* t of layout NZ, [n_page][d / c][page_size][c], as fp32 rows [n_page][page_size][1][d]. */
+static mla_tensor rows_of_nz(absolute *a, const mla_tensor *t)
+{
+    if (!present(t)) {
+        return *t;
+    }
+    int64_t n_piece = t->dim[1], page_size = t->dim[2], piece = t->dim[3];
+    float *data = absolute_alloc(a, (size_t)element_count(t), sizeof *data);
+    for (int64_t row = 0; data != NULL && row < t->dim[0] * n_piece * page_size; row++) {
+        int64_t page = row / (n_piece * page_size), x = row / page_size % n_piece, slot = row % page_size;
+        for (int64_t i = 0; i < piece; i++) {
+            data[((page * page_size + slot) * n_piece + x) * piece + i] = load_any(t, view_offset(t, row, i));
+        }
+    }
+    return mla_tensor_make(data, MLA_DTYPE_F32, 4, (int64_t[]){t->dim[0], page_size, 1, n_piece * piece});
 }
 
 static void absolute_release(absolute *a)
@@ -122,8 +135,8 @@ static mla_tensor absolute_v(absolute *a, const mla_problem *p, const mla_segmen
     /* values that reach into a rope part of its own */
     int64_t d_nope = v.dim[last];
     v.dim[last] = p->d_v;
-    void *data = absolute_alloc(a, (size_t)element_count(&v), element_size(&v));
-    v = mla_tensor_make(data, v.dtype, v.ndim, v.dim);
+    float *data = absolute_alloc(a, (size_t)element_count(&v), sizeof *data);
+    v = mla_tensor_make(data, MLA_DTYPE_F32, v.ndim, v.dim);
     if (data != NULL) {
         copy_absolute(&s->k, d_nope, data, p->d_v, 0);
         copy_absolute(&s->k_rope, p->d_v - d_nope, data, p->d_v, d_nope);
@@ -147,6 +160,12 @@ static double largest_finite(const mla_tensor *t)
     return largest;
 }
 
+/* The largest of optional factors, all positive. */
+static double largest_factor(const mla_tensor *t)
+{
+    return present(t) ? largest_finite(t) : 1;
+}
+
 /* The most keys a row can see: an upper bound from lengths and lists. */
 static double key_count(const mla_problem *p)
 {
@@ -162,7 +181,7 @@ static double key_count(const mla_problem *p)
                 most = length > most ? length : most;
             }
         } else if (s->k.ndim == 4) {
-            most = s->k.dim[1];
+            most = s->k.dim[s->layout == MLA_KEY_LAYOUT_NZ ? 2 : 1];
         } else if (s->k.ndim == 3) {
             most = s->k.dim[0];
         }
@@ -189,13 +208,15 @@ static mla_tensor truth_view(const verify_truth *t, float *data, bool with_colum
     return mla_tensor_make(data, MLA_DTYPE_F32, n, dim);
 }
 
-/* The oracle with |v|: out is A. */
+/* The oracle with |v| and exact probabilities: out is A. */
 static mla_status weigh(const mla_problem *problem, const mla_problem *absolutes, verify_truth *truth)
 {
     mla_problem p = *problem;
+    p.pv_descale = absolutes->pv_descale;
     for (int32_t g = 0; g < p.n_segment; g++) {
         p.segment[g].v = absolutes->segment[g].v;
-        double v_max = largest_finite(&p.segment[g].v);
+        double v_max = largest_finite(&p.segment[g].v) * largest_factor(&p.pv_descale) *
+                       largest_factor(&absolutes->segment[g].descale);
         truth->v_max = v_max > truth->v_max ? v_max : truth->v_max;
     }
     p.o = truth_view(truth, truth->weight, true);
@@ -247,6 +268,16 @@ mla_status verify_prepare(const mla_problem *problem, verify_truth *truth)
         truth->d_k += (double)problem->q_rope.dim[problem->q_rope.ndim - 1];
     }
     truth->q_dtype = problem->q.dtype;
+    switch (problem->p_rounding) {
+    case MLA_P_ROUND_16BIT: truth->p_step = problem->q.dtype == MLA_DTYPE_F16 ? 0x1p-10 : 0x1p-7; break;
+    case MLA_P_ROUND_INT8: truth->p_step_least = 1.0 / 127; break;
+    case MLA_P_ROUND_HIF8:
+        truth->p_step = 0x1p-2;
+        truth->p_step_least = 0x1p-13;
+        break;
+    default: break;
+    }
+    truth->p_step_least += problem->p_rounding == MLA_P_ROUND_16BIT && problem->q.dtype == MLA_DTYPE_F16 ? 0x1p-24 : 0;
     truth->lse_unit = problem->lse_base == MLA_LSE_BASE2 ? 1 / log(2) : 1;
 
     size_t n_pair = (size_t)(truth->n_row * truth->n_head), n_value = n_pair * (size_t)truth->d_v;
@@ -256,15 +287,33 @@ mla_status verify_prepare(const mla_problem *problem, verify_truth *truth)
     truth->score = cli_alloc(n_pair, sizeof(float));
     float *scratch = cli_alloc(n_pair, sizeof(float));
 
+    /* the same keys as rows, and exact probabilities */
     absolute a = {0};
-    mla_problem absolutes = *problem;
-    absolutes.q = absolute_copy(&a, &problem->q);
-    absolutes.q_rope = absolute_copy(&a, &problem->q_rope);
+    mla_problem plain = *problem;
+    plain.p_rounding = MLA_P_ROUND_NONE;
+    plain.p_tile = 0;
     for (int32_t g = 0; g < problem->n_segment; g++) {
+        mla_segment *s = &plain.segment[g];
+        if (s->layout == MLA_KEY_LAYOUT_NZ) {
+            s->layout = MLA_KEY_LAYOUT_ROW;
+            s->k = rows_of_nz(&a, &problem->segment[g].k);
+            s->k_rope = rows_of_nz(&a, &problem->segment[g].k_rope);
+        }
+    }
+    mla_problem absolutes = plain;
+    if (!a.failed) {
+        absolutes.q = absolute_copy(&a, &plain.q);
+        absolutes.q_rope = absolute_copy(&a, &plain.q_rope);
+        absolutes.q_descale = absolute_copy(&a, &plain.q_descale);
+        absolutes.qk_descale = absolute_copy(&a, &plain.qk_descale);
+        absolutes.pv_descale = absolute_copy(&a, &plain.pv_descale);
+    }
+    for (int32_t g = 0; !a.failed && g < problem->n_segment; g++) {
         mla_segment *s = &absolutes.segment[g];
-        s->k = absolute_copy(&a, &problem->segment[g].k);
-        s->k_rope = absolute_copy(&a, &problem->segment[g].k_rope);
-        s->v = absolute_v(&a, problem, &problem->segment[g], &s->k);
+        s->k = absolute_copy(&a, &plain.segment[g].k);
+        s->k_rope = absolute_copy(&a, &plain.segment[g].k_rope);
+        s->v = absolute_v(&a, &plain, &plain.segment[g], &s->k);
+        s->descale = absolute_copy(&a, &plain.segment[g].descale);
     }
 
     mla_status status = MLA_STATUS_OUT_OF_MEMORY;
@@ -276,7 +325,7 @@ mla_status verify_prepare(const mla_problem *problem, verify_truth *truth)
         p.max = (mla_tensor){0};
         status = run_oracle(&p);
         if (status == MLA_STATUS_OK) {
-            status = weigh(problem, &absolutes, truth);
+            status = weigh(&plain, &absolutes, truth);
         }
         if (status == MLA_STATUS_OK) {
             status = score(&absolutes, truth, scratch);
@@ -373,11 +422,12 @@ verify_bound verify_bound_of(const verify_truth *t, int64_t row, int64_t head, i
         return (verify_bound){0, 0};
     }
     int64_t at = pair * t->d_v + column;
-    double truth = fabs((double)t->o[at]), weight = (double)t->weight[at];
+    double truth = fabs((double)t->o[at]), weight = fabs((double)t->weight[at]);
     double underflow = t->n_key * 0x1p-126 * t->v_max; /* probabilities too small for fp32 may count as 0 */
     double p_rounding = !recorded || t->q_dtype == MLA_DTYPE_F32 ? 0 : t->q_dtype == MLA_DTYPE_BF16 ? 0x1p-9 : 0x1p-12;
     /* the truth was itself rounded to fp32 */
     double spread = factor * ((2 * score_error + sums) * weight + underflow) + p_rounding * weight + U * truth;
+    spread += t->p_step * weight + t->p_step_least * t->n_key * t->v_max;
     return (verify_bound){spread,
                           half_ulp(o_dtype, truth + spread)}; /* it is rounded near the truth, maybe a binade up */
 }

@@ -26,8 +26,10 @@ typedef struct verify_truth {
     double n_key; /* most keys that a row may see */
     double d_k;
     double score_bias; /* largest |mask| that is added to a score */
-    double v_max;      /* largest finite |v| */
+    double v_max;      /* largest finite |v|, descales included */
     double lse_unit;   /* 1, or 1 / ln 2 for an lse of base 2 */
+    /* what one step of a rounded probability is at most: a part of p, plus this */
+    double p_step, p_step_least;
     mla_dtype q_dtype;
     double seconds; /* what the oracle took */
 } verify_truth;
@@ -43,8 +45,8 @@ typedef struct verify_report {
 } verify_report;
 
 /*
- * Runs the oracle on the problem (its o and lse are not touched), and twice more for the bound. Descales must be
- * positive. MLA_STATUS_OUT_OF_MEMORY, or what the library returns.
+ * Runs the oracle on the problem (its o and lse are not touched), and twice more for the bound. With two segments their
+ * descales must have one sign. MLA_STATUS_OUT_OF_MEMORY, or what the library returns.
  */
 mla_status verify_prepare(const mla_problem *problem, verify_truth *truth);
 void verify_release(verify_truth *truth); /* a zeroed one is fine */

@@ -231,6 +231,81 @@ def run_takes_every_dtype_and_causal_queries():
         assert lse[:3] == (math.inf, math.inf, 0) and abs(lse[3] - math.log(2)) < 1e-6, lse
 
 
+def problem_example():
+    """q = 0, so a row is the mean of its keys: three HiFloat8 keys 1, 2 and 4 of layout NZ in pieces of two columns, of
+    which a token with a window sees the last two, and one bf16 key of 8 that everybody sees."""
+    page = b"".join(bytes([code] * 2) for _ in range(2) for code in (0x08, 0x10, 0x20, 0x80))  # the fourth slot: NaN
+    tensors = {"segment[0].page_table": ("I32", [1, 1], struct.pack("<i", 0)),
+               "segment[0].length": ("I32", [1], struct.pack("<i", 3)),
+               "segment[1].k_begin": ("I32", [2], struct.pack("<2i", 0, 1)),
+               "sink": ("F32", [2], struct.pack("<2f", -math.inf, 0)),
+               "segment[1].k": ("BF16", [1, 1, 4], bf16([8.0] * 4)),
+               "q": ("U8", [1, 2, 4], bytes(8)),
+               "segment[0].k": ("U8", [1, 2, 4, 2], page)}
+    metadata = {"op": "mla_attention", "d_v": "3", "segment[0].layout": "nz", "segment[0].visible.rule": "window",
+                "segment[0].visible.left": "1", "segment[0].visible.right": "0", "p_rounding": "hif8", "p_tile": "128",
+                "lse_with_sink": "true", "lse_empty": "0", "out_dtype": "F32"}
+    return tensors, metadata
+
+
+@test
+def run_replays_any_problem():
+    tensors, metadata = problem_example()
+    result = FOLDER / "problem_result.safetensors"
+    told = mla("run", "--check", "--out", result, "--backend", "ref", save(pack(tensors, metadata)))[0]
+    assert "hif8 NZ" in told and "rounded to hif8 in tiles of 128" in told and "FAILED" not in told, told
+    written, said = unpack(result)
+    assert all(written[name] == tensor for name, tensor in tensors.items())
+    assert said.pop("recorded_by").startswith("libmla ") and said == metadata
+    out, lse = struct.unpack("<6f", written["out"][2]), struct.unpack("<2f", written["lse"][2])
+    assert all(abs(x - y) < 1e-6 for x, y in zip(out, [14 / 3] * 3 + [14 / 4] * 3)), out
+    assert abs(lse[0] - math.log(3)) < 1e-6 and abs(lse[1] - math.log(4)) < 1e-6, lse
+    assert mla("run", "--check", "--backend", "ref", result)[0].count("ok") >= 2
+    written["out"] = ("F32", [1, 2, 3], struct.pack("<6f", *[14 / 3] * 3, *[14 / 3] * 3))
+    mla("run", "--check", "--backend", "ref", save(pack(written, {**said, "p_rounding": "none", "p_tile": "0"})), code=1)
+
+
+@test
+def captures_of_problems_are_not_trusted_either():
+    def changed(tensor=None, content=None, **fields):
+        tensors, metadata = problem_example()
+        if tensor is not None and content is None:
+            del tensors[tensor]
+        elif tensor is not None:
+            tensors[tensor] = content
+        for key, value in fields.items():
+            key = key.replace("segment_", "segment[0].").replace("__", ".")
+            metadata.pop(key, None) if value is None else metadata.update({key: value})
+        return pack(tensors, metadata)
+
+    for content, words in [
+            (changed("q"), "no tensor 'q'"), (changed("segment[0].k"), "segment[0].k is missing"),
+            (changed("segment[0].length"), "segment[0].length is missing"),
+            (changed("q", ("U8", [8], bytes(8))), "'q' has 1 dimensions"),
+            (changed("q", ("I32", [1, 2, 4], bytes(32))), "'q' has dtype I32"),
+            (changed("sink", ("F32", [1, 1, 1, 1, 1, 1, 1, 2], bytes(8))), "'sink' has 8 dimensions"),
+            (changed("sink", ("F32", [3], bytes(12))), "sink.dim[0] = 3 differs from q.dim[1] = 2"),
+            (changed("segment[0].k", ("U8", [1, 4, 2, 3], bytes(24))), "4 pieces of dim[3] = 3 columns"),
+            (changed("segment[1].k_begin", ("I32", [2], struct.pack("<2i", 0, 2))), "k_begin[1] = 2 exceeds"),
+            (changed("segment[0].length", ("I32", [1], struct.pack("<i", 5))), "length[0] = 5 exceeds"),
+            (changed(d_v=None), "'d_v' is missing"), (changed(d_v="0"), "'d_v' is less"),
+            (changed(d_v="5"), "d_v = 5 must be at most 4"), (changed(d_v="3.0"), "'d_v' is '3.0'"),
+            (changed(p_rounding="fp8"), "must be 'none', '16bit', 'int8' or 'hif8'"),
+            (changed(p_rounding="16bit"), "q.dtype = hif8 must be f16 or bf16"),
+            (changed(p_tile="513"), "p_tile = 513 must be between 1 and 512"),
+            (changed(p_tile="99999999999"), "'p_tile'"), (changed(lse_base="10"), "must be 'e' or '2'"),
+            (changed(lse_with_sink="maybe"), "must be true or false"), (changed(out_dtype="U8"), "'out_dtype'"),
+            (changed(segment_layout="zn"), "must be 'row' or 'nz'"),
+            (changed(segment_visible__rule="diagonal"), "'compressed'"),
+            (changed(segment_visible__left="-2"), "visible.left = -2"),
+            (changed(segment_visible__left=""), "must be a whole number"),
+            (changed("out", ("BF16", [1, 2, 3], bytes(12))), "'out' has dtype BF16"),
+            (changed("out", ("F32", [1, 2, 4], bytes(32))), "out.dim[2] = 4 must be 3"),
+            (changed("lse", ("F32", [1, 3], bytes(12))), "lse.dim[1] = 3 must be 2")]:
+        error = mla("run", "--check", "--backend", "ref", save(content, "hostile.safetensors"), code=2)[1]
+        assert words in error, error
+
+
 @test
 def run_check_notices_a_wrong_recorded_result():
     good = mla("run", "--check", save(pack(*recorded())))[0]

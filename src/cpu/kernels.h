@@ -43,6 +43,9 @@ typedef struct mla_row_state {
     float m[MLA_ROW_PANEL];   /* what probabilities are relative to; -inf: no key seen yet */
     float l[MLA_ROW_PANEL];   /* sum of exp2(score - m) */
     float max[MLA_ROW_PANEL]; /* largest score seen */
+    /* Accumulators are relative to the larger of m and this: the sink's logit where probabilities are rounded, else -inf.
+     * No kernel reads it. */
+    float floor[MLA_ROW_PANEL];
 } mla_row_state;
 
 /* Rows of the next key block, fetched into the cache a few lines at a time between pieces of arithmetic. */

@@ -6,8 +6,9 @@
  * block is converted once for both; a longer one goes through its blocks upwards for the scores and back down for the
  * values, so that the last one serves both.
  *
- * The maximum starts at the sink's logit. The sink's own share of the sum joins where every other sink does, when the row
- * is written.
+ * Probabilities are relative to the larger of the running maximum and the sink's logit; so are the accumulators. The sum
+ * of probabilities is relative to the maximum of the keys alone: a sink that dwarfs them must not make it vanish, for lse
+ * may leave the sink out. The sink's share joins where every other sink's does, when the row is written.
  */
 #include <float.h>
 #include <math.h>
@@ -123,21 +124,54 @@ static mla_round_kernel round_kernel(const mla_run_context *run)
     }
 }
 
-/* The step of the running maximum: rescale[r] = 2^(old m - new m); unit[r] = what an integer probability counts. */
-static bool raise_maximum(mla_row_state *state, const float *peak, float *rescale, float *unit)
+/* 2^(old - now); 1 where there is nothing to rescale. */
+static float shrink(float old, float now)
+{
+    return now == old || old == -INFINITY ? 1.0f : exp2f(old - now);
+}
+
+/* The step of the running maximum: rescale[r], for the accumulators; unit[r], what an integer probability counts. Returns
+ * whether anything is to be rescaled. */
+static bool raise_maximum(mla_row_state *state, const float *peak, float *base, float *rescale, float *unit)
 {
     bool any = false;
     for (int r = 0; r < MLA_ROW_PANEL; r++) {
-        float old = state->m[r], now = peak[r] > old ? peak[r] : old;
-        rescale[r] = now == old || old == -INFINITY ? 1.0f : exp2f(old - now);
-        any = any || rescale[r] != 1;
-        /* of a row that sees nothing of the tile all probabilities are 0, in any unit */
-        unit[r] = peak[r] == -INFINITY ? 0.0f : exp2f(peak[r] - now) * (1.0f / 127.0f);
-        unit[r] = unit[r] > 0 ? unit[r] : 1.0f;
+        float old = state->m[r], now = peak[r] > old ? peak[r] : old, old_base = mla_result_base(state, r);
         state->m[r] = now;
         state->max[r] = peak[r] > state->max[r] ? peak[r] : state->max[r];
+        state->l[r] *= shrink(old, now);
+        base[r] = mla_result_base(state, r);
+        rescale[r] = shrink(old_base, base[r]);
+        any = any || rescale[r] != 1;
+        /* of a row that sees nothing of the tile all probabilities are 0, in any unit */
+        unit[r] = peak[r] == -INFINITY ? 0.0f : exp2f(peak[r] - base[r]) * (1.0f / 127.0f);
+        unit[r] = unit[r] > 0 ? unit[r] : 1.0f;
     }
     return any;
+}
+
+/* One row panel's scores of a tile become rounded probabilities, and join the sums. */
+static void round_tile(const mla_run_context *run, float *s, int64_t n_key, mla_row_state *state, const float *base,
+                       const float *unit)
+{
+    mla_round_kernel round = round_kernel(run);
+    float sum[MLA_ROW_PANEL] = {0}, ignored[MLA_ROW_PANEL] = {0};
+    bool sink_leads = false;
+    for (int r = 0; r < MLA_ROW_PANEL; r++) {
+        sink_leads = sink_leads || base[r] > state->m[r];
+    }
+    if (sink_leads) { /* the sums are not those of the probabilities: once more, relative to m, on a copy */
+        float copy[MLA_KEY_BLOCK_MAX * MLA_ROW_PANEL];
+        for (int64_t at = 0, n; at < n_key; at += n) {
+            n = n_key - at < MLA_KEY_BLOCK_MAX ? n_key - at : MLA_KEY_BLOCK_MAX;
+            memcpy(copy, s + at * MLA_ROW_PANEL, (size_t)(n * MLA_ROW_PANEL) * sizeof *copy);
+            round(copy, n, state->m, unit, sum);
+        }
+    }
+    round(s, n_key, base, unit, sink_leads ? ignored : sum);
+    for (int r = 0; r < MLA_ROW_PANEL; r++) {
+        state->l[r] += sum[r];
+    }
 }
 
 /* loaded: the last block is in place. */
@@ -146,7 +180,6 @@ static void value_tile(tile_walk *walk, bool loaded, const tile_scores *in, cons
     mla_task_state *t = walk->t;
     const mla_run_context *run = t->run;
     const mla_cpu_kernels *kernels = run->kernels;
-    mla_round_kernel round = round_kernel(run);
     bool integers = run->problem->p_rounding == MLA_P_ROUND_INT8;
     int64_t cp = kernels->col_panel, n_block = blocks_of(walk), n_key = 0;
     float rescale[MLA_TASK_PANELS][MLA_ROW_PANEL], unit[MLA_TASK_PANELS][MLA_ROW_PANEL];
@@ -155,12 +188,9 @@ static void value_tile(tile_walk *walk, bool loaded, const tile_scores *in, cons
     }
     for (int64_t panel = 0; panel < t->n_panel; panel++) {
         mla_row_state *state = result[panel].state;
-        float sum[MLA_ROW_PANEL] = {0};
-        bool any = raise_maximum(state, in->peak + panel * in->peak_stride, rescale[panel], unit[panel]);
-        round(in->s + panel * in->s_stride, n_key, state->m, unit[panel], sum);
-        for (int r = 0; r < MLA_ROW_PANEL; r++) {
-            state->l[r] = state->l[r] * rescale[panel][r] + sum[r];
-        }
+        float base[MLA_ROW_PANEL];
+        bool any = raise_maximum(state, in->peak + panel * in->peak_stride, base, rescale[panel], unit[panel]);
+        round_tile(run, in->s + panel * in->s_stride, n_key, state, base, unit[panel]);
         if (any && !integers) {
             kernels->merge(result[panel].o, NULL, rescale[panel], NULL, run->layout.n_v_panel, result[panel].n_row);
         }
@@ -197,24 +227,26 @@ static void value_tile(tile_walk *walk, bool loaded, const tile_scores *in, cons
     }
 }
 
-/* No key seen, and the largest of what came before. */
+/* No key seen of this chunk; m: the largest scores of the chunks before it. */
 static void begin_partial(const mla_task_state *t, const float *m, const mla_panel_result *result)
 {
+    const mla_tensor *sink = &t->run->problem->sink;
     for (int64_t panel = 0; panel < t->n_panel; panel++) {
+        mla_row_state *state = result[panel].state;
         mla_result_clear(t->run->kernels, &result[panel], t->run->layout.n_v_panel);
-        memcpy(result[panel].state->m, m + panel * MLA_ROW_PANEL, sizeof result[panel].state->m);
+        memcpy(state->m, m + panel * MLA_ROW_PANEL, sizeof state->m);
+        for (int32_t r = 0; mla_tensor_present(sink) && r < result[panel].n_row; r++) {
+            float logit = mla_factor_at(sink, mla_task_head(t, panel * MLA_ROW_PANEL + r));
+            float scaled = logit * (float)MLA_LOG2_E;
+            state->floor[r] = isinf(scaled) && !isinf(logit) ? copysignf(FLT_MAX, logit) : scaled; /* as of masks */
+        }
     }
 }
 
-static void sinks(const mla_task_state *t, float *m)
+static void nothing_before(float *m)
 {
-    const mla_tensor *sink = &t->run->problem->sink;
-    for (int64_t i = 0; i < t->n_panel * MLA_ROW_PANEL; i++) {
+    for (int64_t i = 0; i < MLA_TASK_ROWS; i++) {
         m[i] = -INFINITY;
-        if (i < t->n_row && mla_tensor_present(sink)) {
-            float logit = mla_factor_at(sink, mla_task_head(t, i)), scaled = logit * (float)MLA_LOG2_E;
-            m[i] = isinf(scaled) && !isinf(logit) ? copysignf(FLT_MAX, logit) : scaled; /* as of masks */
-        }
     }
 }
 
@@ -229,7 +261,7 @@ bool mla_rounded_whole(mla_task_state *t, mla_panel_result result[2][MLA_TASK_PA
     float m[MLA_TASK_ROWS], peak[MLA_TASK_ROWS];
     tile_scores scores = {t->s, peak, run->layout.s_stride, MLA_ROW_PANEL};
     int64_t n_chunk = 0;
-    sinks(t, m);
+    nothing_before(m);
     for (int32_t g = 0; g < run->shape->n_segment; g++) {
         tile_walk walk;
         if (!begin_walk(&walk, t, g, 0)) {
@@ -303,7 +335,7 @@ void mla_rounded_chunk_values(mla_task_state *t, const mla_panel_result *result)
     const mla_run_context *run = t->run;
     int64_t n_tile = tiles_of_chunk(run);
     float m[MLA_TASK_ROWS];
-    sinks(t, m);
+    nothing_before(m);
     for (int64_t slot = t->item->task_slot; slot < t->item->slot; slot++) {
         float *before = m + (slot - t->item->task_slot) % t->n_panel * MLA_ROW_PANEL;
         const float *peak = slot_scores(run, slot).peak;

@@ -37,6 +37,7 @@ void mla_result_clear(const mla_cpu_kernels *kernels, const mla_panel_result *re
         result->state->m[r] = -INFINITY;
         result->state->l[r] = 0;
         result->state->max[r] = -INFINITY;
+        result->state->floor[r] = -INFINITY;
     }
     /* kernels take rows in groups of up to 8; what they add to the last rows of a group must be numbers too */
     int64_t rows = (result->n_row + 7) / 8 * 8, cp = kernels->col_panel;
@@ -52,11 +53,13 @@ void mla_result_fold(const mla_cpu_kernels *kernels, const mla_panel_result *int
     mla_row_state *x = into->state, *y = from->state;
     for (int32_t r = 0; r < into->n_row; r++) {
         /* equality first: two empty parts, or two infinite maxima, must not meet in a subtraction */
-        float m = x->m[r] > y->m[r] ? x->m[r] : y->m[r];
-        a[r] = x->m[r] == m ? 1.0f : exp2f(x->m[r] - m);
-        b[r] = y->m[r] == m ? 1.0f : exp2f(y->m[r] - m);
+        float m = x->m[r] > y->m[r] ? x->m[r] : y->m[r], x_base = mla_result_base(x, r), y_base = mla_result_base(y, r);
+        float base = x_base > y_base ? x_base : y_base;
+        a[r] = x_base == base ? 1.0f : exp2f(x_base - base);
+        b[r] = y_base == base ? 1.0f : exp2f(y_base - base);
+        x->l[r] =
+            x->l[r] * (x->m[r] == m ? 1.0f : exp2f(x->m[r] - m)) + y->l[r] * (y->m[r] == m ? 1.0f : exp2f(y->m[r] - m));
         x->m[r] = m;
-        x->l[r] = x->l[r] * a[r] + y->l[r] * b[r];
         x->max[r] = x->max[r] > y->max[r] ? x->max[r] : y->max[r];
     }
     kernels->merge(into->o, from->o, a, b, n_v_panel, into->n_row);
@@ -78,9 +81,9 @@ static double empty_lse(mla_lse_empty rule)
     return rule == MLA_LSE_EMPTY_POS_INF ? INFINITY : rule == MLA_LSE_EMPTY_NEG_INF ? -INFINITY : 0.0f;
 }
 
-/* One row's final factor for o and its lse in base-2 units, the sink joined. Fp64: cheap here, and lse keeps its
- * bits. */
-static double finish_row(const mla_problem *p, int64_t head, double m, double l, double *lse)
+/* One row's final factor for o, which is relative to `base`, and its lse in base-2 units, the sink joined. Fp64: cheap
+ * here, and lse keeps its bits. */
+static double finish_row(const mla_problem *p, int64_t head, double m, double l, double base, double *lse)
 {
     double sink = -INFINITY;
     if (mla_tensor_present(&p->sink)) {
@@ -88,7 +91,7 @@ static double finish_row(const mla_problem *p, int64_t head, double m, double l,
     }
     *lse = m + log2(l);
     if (sink == -INFINITY) {
-        return 1 / l;
+        return 1 / l; /* base is m */
     }
     double top = m > sink / LN_2 ? m : sink / LN_2;
     double total = top == INFINITY ? INFINITY : l * exp2(m - top) + exp2(sink / LN_2 - top);
@@ -98,7 +101,7 @@ static double finish_row(const mla_problem *p, int64_t head, double m, double l,
     if (top == INFINITY) {
         return isnan(l) ? l : 0; /* a NaN score shows even beside an infinite sink */
     }
-    return exp2(m - top) / total;
+    return exp2(base - top) / total;
 }
 
 static int64_t place(const int64_t stride[3], int64_t seq, int64_t token, int64_t head)
@@ -122,7 +125,9 @@ void mla_result_write(const mla_run_context *run, int64_t seq, int32_t kv_head, 
         float largest = isnan(result->state->l[r]) ? NAN : result->state->max[r];
         /* no key was seen, or every one of them had a score of -inf */
         bool empty = largest == -INFINITY;
-        double factor = empty ? 0 : finish_row(p, head, (double)result->state->m[r], (double)result->state->l[r], &lse);
+        double factor = empty ? 0
+                              : finish_row(p, head, (double)result->state->m[r], (double)result->state->l[r],
+                                           (double)mla_result_base(result->state, r), &lse);
         if (mla_tensor_present(&p->pv_descale)) {
             factor *= (double)mla_factor_at(&p->pv_descale, head);
         }

@@ -9,6 +9,12 @@
 /* A partial result of n_row rows as it lies in a slot: state, then o. */
 mla_panel_result mla_result_at(char *memory, int32_t n_row);
 
+/* What the accumulators of row r are relative to. */
+static inline float mla_result_base(const mla_row_state *state, int32_t r)
+{
+    return state->floor[r] > state->m[r] ? state->floor[r] : state->m[r];
+}
+
 /* No key seen. */
 void mla_result_clear(const mla_cpu_kernels *kernels, const mla_panel_result *result, int64_t n_v_panel);
 

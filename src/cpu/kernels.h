@@ -125,7 +125,7 @@ typedef void (*mla_hif8_decode_kernel)(const uint8_t *code, int64_t n, float *x)
 
 /*
  * The stream kernel serves tasks of few rows, where converting a block for all rows would cost more than it saves: keys
- * are used where they lie, two at a time, while the memory brings the next ones. It is a whole softmax step: scores,
+ * are used where they lie, a few at a time, while the memory brings the next ones. It is a whole softmax step: scores,
  * probabilities and values, because memory must never wait for arithmetic nor arithmetic for memory.
  *
  * Sums over columns run in lanes; columns are taken in steps, in the order in which a vector of the format falls

@@ -31,17 +31,23 @@ enum { COL_PANEL = MLA_AVX2_COL_PANEL, ROWS = MLA_ROW_PANEL };
 #define ROWS4(M) M(0) M(1) M(2) M(3)
 #define ROWS8(M) ROWS4(M) M(4) M(5) M(6) M(7)
 
+/* An instruction is a line. clang-format would join them. */
+/* clang-format off */
+
 /* One key: three vectors of v against the probability of each of four rows. */
 #define ASM_ROW(u, r, x, y, z)                               \
     "vbroadcastss 64*" #u "-128+4*" #r "(%[p]), %%ymm15\n\t" \
     "vfmadd231ps %%ymm12, %%ymm15, %%ymm" #x "\n\t"          \
     "vfmadd231ps %%ymm13, %%ymm15, %%ymm" #y "\n\t"          \
     "vfmadd231ps %%ymm14, %%ymm15, %%ymm" #z "\n\t"
-#define ASM_KEY(u)                                                                                                 \
-    "vmovups 96*" #u "-128(%[v]), %%ymm12\n\t"                                                                     \
-    "vmovups 96*" #u "-96(%[v]), %%ymm13\n\t"                                                                      \
-    "vmovups 96*" #u "-64(%[v]), %%ymm14\n\t" ASM_ROW(u, 0, 0, 1, 2) ASM_ROW(u, 1, 3, 4, 5) ASM_ROW(u, 2, 6, 7, 8) \
-        ASM_ROW(u, 3, 9, 10, 11)
+#define ASM_KEY(u)                             \
+    "vmovups 96*" #u "-128(%[v]), %%ymm12\n\t" \
+    "vmovups 96*" #u "-96(%[v]), %%ymm13\n\t"  \
+    "vmovups 96*" #u "-64(%[v]), %%ymm14\n\t"  \
+    ASM_ROW(u, 0, 0, 1, 2)                     \
+    ASM_ROW(u, 1, 3, 4, 5)                     \
+    ASM_ROW(u, 2, 6, 7, 8)                     \
+    ASM_ROW(u, 3, 9, 10, 11)
 #define ASM_ALL(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7) M(8) M(9) M(10) M(11)
 #define ASM_ZERO(i) "vxorps %%xmm" #i ", %%xmm" #i ", %%xmm" #i "\n\t"
 #define ASM_ADD(i)                                         \
@@ -54,29 +60,40 @@ static void tile_4x24(const float *restrict p, const float *restrict v, int64_t 
     int64_t round;
     p += 2 * ROWS;
     v += 32;
-    __asm__ volatile(ASM_ALL(ASM_ZERO) "mov %[n_key], %[round]\n\t"
-                                       "shr $2, %[round]\n\t"
-                                       "jz 2f\n\t"
-                                       ".p2align 5\n\t"
-                                       "1:\n\t" /* four keys */
-                     ASM_KEY(0) ASM_KEY(1) ASM_KEY(2) ASM_KEY(3) "add $256, %[p]\n\t"
-                                                                 "add $384, %[v]\n\t"
-                                                                 "dec %[round]\n\t"
-                                                                 "jnz 1b\n\t"
-                                                                 "2:\n\t"
-                                                                 "and $3, %[n_key]\n\t"
-                                                                 "jz 4f\n\t"
-                                                                 "3:\n\t" /* one key */
-                     ASM_KEY(0) "add $64, %[p]\n\t"
-                                "add $96, %[v]\n\t"
-                                "dec %[n_key]\n\t"
-                                "jnz 3b\n\t"
-                                "4:\n\t" ASM_ALL(ASM_ADD) "vzeroupper"
-                     : [p] "+r"(p), [v] "+r"(v), [n_key] "+r"(n_key), [round] "=&r"(round)
-                     : [o] "r"(o)
-                     : "cc", "memory", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
-                       "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+    __asm__ volatile(
+        ASM_ALL(ASM_ZERO)
+        "mov %[n_key], %[round]\n\t"
+        "shr $2, %[round]\n\t"
+        "jz 2f\n\t"
+        ".p2align 5\n\t"
+        "1:\n\t" /* four keys */
+        ASM_KEY(0)
+        ASM_KEY(1)
+        ASM_KEY(2)
+        ASM_KEY(3)
+        "add $256, %[p]\n\t"
+        "add $384, %[v]\n\t"
+        "dec %[round]\n\t"
+        "jnz 1b\n\t"
+        "2:\n\t"
+        "and $3, %[n_key]\n\t"
+        "jz 4f\n\t"
+        "3:\n\t" /* one key */
+        ASM_KEY(0)
+        "add $64, %[p]\n\t"
+        "add $96, %[v]\n\t"
+        "dec %[n_key]\n\t"
+        "jnz 3b\n\t"
+        "4:\n\t"
+        ASM_ALL(ASM_ADD)
+        "vzeroupper"
+        : [p] "+r"(p), [v] "+r"(v), [n_key] "+r"(n_key), [round] "=&r"(round)
+        : [o] "r"(o)
+        : "cc", "memory", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
+          "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
 }
+
+/* clang-format on */
 
 static void tile_1x24(const float *restrict p, const float *restrict v, int64_t n_key, float *restrict o)
 {

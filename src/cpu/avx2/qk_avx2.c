@@ -8,7 +8,7 @@
  *
  * The tile in which nearly all time is spent is assembly. 12 multiply-adds come with 8 loads, and a core shares its
  * instruction slots with whoever runs on its other hardware thread: four columns a round, the shortest encodings and no
- * instruction more made it 8 to 13 % faster than compilers' code from the same intrinsics (docs/performance.md).
+ * instruction more made it 5 to 15 % faster than compilers' code from the same intrinsics (docs/performance.md).
  */
 #include <immintrin.h>
 
@@ -65,17 +65,24 @@ enum { COL_PANEL = MLA_AVX2_COL_PANEL, ROWS = MLA_ROW_PANEL };
         float *restrict s
 #define Q1_VECTOR __m256 q1 = _mm256_loadu_ps(q + 8);
 
+/* An instruction is a line. clang-format would join them. */
+/* clang-format off */
+
 /* One column: two vectors of q against the element of one key, whose accumulators are ymm `a` and ymm `b`. Pointers stand
  * in the middle of what they serve, so that offsets fit into a byte. */
 #define ASM_KEY(u, pointer, at, a, b)                         \
     "vbroadcastss " #at "+4*" #u "(" pointer "), %%ymm14\n\t" \
     "vfmadd231ps %%ymm12, %%ymm14, %%ymm" #a "\n\t"           \
     "vfmadd231ps %%ymm13, %%ymm14, %%ymm" #b "\n\t"
-#define ASM_COLUMN(u)                                                                                       \
-    "vmovups 64*" #u "-128(%[q]), %%ymm12\n\t"                                                              \
-    "vmovups 64*" #u "-96(%[q]), %%ymm13\n\t" ASM_KEY(u, "%[low]", -96, 0, 1) ASM_KEY(u, "%[low]", 0, 2, 3) \
-        ASM_KEY(u, "%[low]", 96, 4, 5) ASM_KEY(u, "%[high]", -96, 6, 7) ASM_KEY(u, "%[high]", 0, 8, 9)      \
-            ASM_KEY(u, "%[high]", 96, 10, 11)
+#define ASM_COLUMN(u)                          \
+    "vmovups 64*" #u "-128(%[q]), %%ymm12\n\t" \
+    "vmovups 64*" #u "-96(%[q]), %%ymm13\n\t"  \
+    ASM_KEY(u, "%[low]", -96, 0, 1)            \
+    ASM_KEY(u, "%[low]", 0, 2, 3)              \
+    ASM_KEY(u, "%[low]", 96, 4, 5)             \
+    ASM_KEY(u, "%[high]", -96, 6, 7)           \
+    ASM_KEY(u, "%[high]", 0, 8, 9)             \
+    ASM_KEY(u, "%[high]", 96, 10, 11)
 #define ASM_ALL(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7) M(8) M(9) M(10) M(11)
 #define ASM_ZERO(i) "vxorps %%xmm" #i ", %%xmm" #i ", %%xmm" #i "\n\t"
 #define ASM_ADD(i) "vaddps 32*" #i "(%[s]), %%ymm" #i ", %%ymm" #i "\n\t"
@@ -87,43 +94,56 @@ static void tile_6x16(TILE_ARGUMENTS)
     const float *low = block + COL_PANEL, *high = block + 4 * COL_PANEL; /* keys 0..2, keys 3..5 */
     int64_t round, column, next_panel = (panel_stride - COL_PANEL) * 4;  /* bytes */
     q += 2 * ROWS;
-    __asm__ volatile(ASM_ALL(ASM_ZERO) "1:\n\t" /* a column panel */
-                                       "mov $24, %k[column]\n\t"
-                                       "cmp %[column], %[n_col]\n\t"
-                                       "cmovl %[n_col], %[column]\n\t"
-                                       "mov %k[column], %k[round]\n\t"
-                                       "shr $2, %k[round]\n\t"
-                                       "jz 3f\n\t"
-                                       ".p2align 5\n\t"
-                                       "2:\n\t" /* four columns */
-                     ASM_COLUMN(0) ASM_COLUMN(1) ASM_COLUMN(2) ASM_COLUMN(3) "add $256, %[q]\n\t"
-                                                                             "add $16, %[low]\n\t"
-                                                                             "add $16, %[high]\n\t"
-                                                                             "dec %k[round]\n\t"
-                                                                             "jnz 2b\n\t"
-                                                                             "3:\n\t"
-                                                                             "mov %k[column], %k[round]\n\t"
-                                                                             "and $3, %k[round]\n\t"
-                                                                             "jz 5f\n\t"
-                                                                             "4:\n\t" /* one column */
-                     ASM_COLUMN(0) "add $64, %[q]\n\t"
-                                   "add $4, %[low]\n\t"
-                                   "add $4, %[high]\n\t"
-                                   "dec %k[round]\n\t"
-                                   "jnz 4b\n\t"
-                                   "5:\n\t"
-                                   "add %[next_panel], %[low]\n\t"
-                                   "add %[next_panel], %[high]\n\t"
-                                   "sub %[column], %[n_col]\n\t"
-                                   "jg 1b\n\t"
-                                   "test %k[accumulate], %k[accumulate]\n\t"
-                                   "jz 6f\n\t" ASM_ALL(ASM_ADD) "6:\n\t" ASM_ALL(ASM_SAVE) "vzeroupper"
-                     : [q] "+r"(q), [low] "+r"(low), [high] "+r"(high), [n_col] "+r"(n_col), [round] "=&r"(round),
-                       [column] "=&r"(column)
-                     : [next_panel] "r"(next_panel), [s] "r"(s), [accumulate] "r"((int)accumulate)
-                     : "cc", "memory", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
-                       "xmm10", "xmm11", "xmm12", "xmm13", "xmm14");
+    __asm__ volatile(
+        ASM_ALL(ASM_ZERO)
+        "1:\n\t" /* a column panel */
+        "mov $24, %k[column]\n\t"
+        "cmp %[column], %[n_col]\n\t"
+        "cmovl %[n_col], %[column]\n\t"
+        "mov %k[column], %k[round]\n\t"
+        "shr $2, %k[round]\n\t"
+        "jz 3f\n\t"
+        ".p2align 5\n\t"
+        "2:\n\t" /* four columns */
+        ASM_COLUMN(0)
+        ASM_COLUMN(1)
+        ASM_COLUMN(2)
+        ASM_COLUMN(3)
+        "add $256, %[q]\n\t"
+        "add $16, %[low]\n\t"
+        "add $16, %[high]\n\t"
+        "dec %k[round]\n\t"
+        "jnz 2b\n\t"
+        "3:\n\t"
+        "mov %k[column], %k[round]\n\t"
+        "and $3, %k[round]\n\t"
+        "jz 5f\n\t"
+        "4:\n\t" /* one column */
+        ASM_COLUMN(0)
+        "add $64, %[q]\n\t"
+        "add $4, %[low]\n\t"
+        "add $4, %[high]\n\t"
+        "dec %k[round]\n\t"
+        "jnz 4b\n\t"
+        "5:\n\t"
+        "add %[next_panel], %[low]\n\t"
+        "add %[next_panel], %[high]\n\t"
+        "sub %[column], %[n_col]\n\t"
+        "jg 1b\n\t"
+        "test %k[accumulate], %k[accumulate]\n\t"
+        "jz 6f\n\t"
+        ASM_ALL(ASM_ADD)
+        "6:\n\t"
+        ASM_ALL(ASM_SAVE)
+        "vzeroupper"
+        : [q] "+r"(q), [low] "+r"(low), [high] "+r"(high), [n_col] "+r"(n_col), [round] "=&r"(round),
+          [column] "=&r"(column)
+        : [next_panel] "r"(next_panel), [s] "r"(s), [accumulate] "r"((int)accumulate)
+        : "cc", "memory", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
+          "xmm11", "xmm12", "xmm13", "xmm14");
 }
+
+/* clang-format on */
 
 static void tile_5x16(TILE_ARGUMENTS)
 {

@@ -275,7 +275,9 @@ static void check_nz(mla_dtype dtype, int64_t n_page, int64_t page_size, int64_t
     nd.stride[1] = n_head * nd.stride[2];
     nd.stride[0] = page_size * nd.stride[1] + row_gap;
     mla_tensor nz = mla_tensor_make(NULL, dtype, DIMS(n_page, columns / c, page_size, c));
-    nz.stride[0] += row_gap;
+    nz.stride[2] += row_gap;
+    nz.stride[1] = page_size * nz.stride[2] + row_gap;
+    nz.stride[0] = nz.dim[1] * nz.stride[1] + row_gap;
     int64_t nd_bytes = (n_page * nd.stride[0] + 1) * size, nz_bytes = (n_page * nz.stride[0] + 1) * size;
     unsigned char *nd_memory = calloc(1, (size_t)nd_bytes), *nz_memory = calloc(1, (size_t)nz_bytes);
     unsigned char *back = calloc(1, (size_t)nd_bytes);
@@ -299,7 +301,7 @@ static void check_nz(mla_dtype dtype, int64_t n_page, int64_t page_size, int64_t
         int64_t column = i % columns, row = i / columns % page_size, page = i / columns / page_size;
         int64_t head_stride = n_head == 1 ? 0 : nd.stride[2];
         int64_t nd_at = page * nd.stride[0] + row * nd.stride[1] + column / d * head_stride + column % d;
-        int64_t nz_at = page * nz.stride[0] + (column / c * page_size + row) * c + column % c;
+        int64_t nz_at = page * nz.stride[0] + column / c * nz.stride[1] + row * nz.stride[2] + column % c;
         assert_memory_equal(nd_memory + nd_at * size, nz_memory + nz_at * size, (size_t)size);
         assert_memory_equal(nd_memory + nd_at * size, back + nd_at * size, (size_t)size);
     }

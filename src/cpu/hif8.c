@@ -93,30 +93,44 @@ static mla_status check_tensor(const mla_tensor *t, const char *name, unsigned d
 
 #define CODE_DTYPES (MLA_DTYPE_BIT(MLA_DTYPE_HIF8) | MLA_DTYPE_BIT(MLA_DTYPE_U8))
 
+/* fp32 bits of magnitudes are ordered as the magnitudes are; those that are not finite count as 0. */
+static void note_largest(const float *x, int64_t n, int32_t largest[MLA_RUN_STEP])
+{
+    for (int64_t i = 0; i < n; i += MLA_RUN_STEP) {
+        for (int64_t k = 0; k < MLA_RUN_STEP; k++) {
+            int32_t size = (int32_t)(mla_bits_from_f32(x[i + k]) & 0x7fffffff);
+            size = size < MLA_HIF8_BITS_INFINITY ? size : 0;
+            largest[k] = size > largest[k] ? size : largest[k];
+        }
+    }
+}
+
 mla_status mla_hif8_find_descale(const mla_tensor *x, float *descale)
 {
     MLA_TRY(check_tensor(x, "x", MLA_DTYPES_FLOAT));
     if (!descale) {
         return mla_fail(MLA_STATUS_NULL_POINTER, "descale is NULL");
     }
-    float run[MLA_RUN], largest = 0;
+    float run[MLA_RUN] = {0};
+    int32_t largest[MLA_RUN_STEP] = {0};
     int64_t n_run = mla_run_count(x), width = x->dim[x->ndim - 1];
     for (int64_t r = 0; r < n_run; r++) {
         int64_t begin = mla_run_begin(x, r);
         for (int64_t c = 0; c < width; c += MLA_RUN) {
             int64_t n = width - c < MLA_RUN ? width - c : MLA_RUN;
             mla_run_load(x, begin + c * x->stride[x->ndim - 1], n, run);
-            for (int64_t i = 0; i < n; i++) {
-                float size = fabsf(run[i]);
-                largest = size <= FLT_MAX && size > largest ? size : largest;
-            }
+            note_largest(run, n, largest); /* behind a run lies an earlier one, or 0 */
         }
+    }
+    int32_t bits = 0;
+    for (int64_t k = 0; k < MLA_RUN_STEP; k++) {
+        bits = largest[k] > bits ? largest[k] : bits;
     }
     /* the largest is m * 2^exponent with 1/2 <= m < 1; 15.5 is 31/32 * 2^4 */
     int exponent;
-    float m = frexpf(largest, &exponent);
+    float m = frexpf(mla_f32_from_bits((uint32_t)bits), &exponent);
     exponent = exponent - 4 + (m >= 31.0f / 32);
-    *descale = largest == 0 ? 1 : ldexpf(1, exponent < -126 ? -126 : exponent);
+    *descale = bits == 0 ? 1 : ldexpf(1, exponent < -126 ? -126 : exponent);
     return MLA_STATUS_OK;
 }
 
@@ -154,6 +168,25 @@ static place run_place(const mla_tensor *x, const mla_tensor *code, int64_t run,
                    .n = left < MLA_RUN ? left : MLA_RUN};
 }
 
+static void divide(float *x, int64_t n, float descale)
+{
+    for (int64_t i = 0; i < n; i += MLA_RUN_STEP) {
+        for (int64_t k = 0; k < MLA_RUN_STEP; k++) {
+            x[i + k] /= descale;
+        }
+    }
+}
+
+/* Exact: 4 bits times 24. */
+static void multiply(const float *x, int64_t n, float descale, double *product)
+{
+    for (int64_t i = 0; i < n; i += MLA_RUN_STEP) {
+        for (int64_t k = 0; k < MLA_RUN_STEP; k++) {
+            product[i + k] = (double)x[i + k] * (double)descale;
+        }
+    }
+}
+
 mla_status mla_hif8_quantize(const mla_tensor *x, float descale, mla_hif8_mode mode, const mla_tensor *code)
 {
     MLA_TRY(check_pair(x, descale, mode, code, true));
@@ -161,16 +194,14 @@ mla_status mla_hif8_quantize(const mla_tensor *x, float descale, mla_hif8_mode m
     if (!kernels) {
         return MLA_STATUS_BAD_VALUE;
     }
-    float run[MLA_RUN];
+    float run[MLA_RUN] = {0};
     uint8_t run_code[MLA_RUN];
     int64_t n_run = mla_run_count(x), width = x->dim[x->ndim - 1], stride = code->stride[code->ndim - 1];
     for (int64_t r = 0; r < n_run; r++) {
         for (int64_t c = 0; c < width; c += MLA_RUN) {
             place at = run_place(x, code, r, c);
             mla_run_load(x, at.x, at.n, run);
-            for (int64_t i = 0; i < at.n; i++) {
-                run[i] /= descale;
-            }
+            divide(run, at.n, descale);
             kernels->hif8_encode(run, at.n, mode == MLA_HIF8_SATURATE, run_code);
             for (int64_t i = 0; i < at.n; i++) {
                 ((uint8_t *)code->data)[at.code + i * stride] = run_code[i];
@@ -187,7 +218,7 @@ mla_status mla_hif8_dequantize(const mla_tensor *code, float descale, mla_hif8_m
     if (!kernels) {
         return MLA_STATUS_BAD_VALUE;
     }
-    float run[MLA_RUN];
+    float run[MLA_RUN] = {0};
     double product[MLA_RUN];
     uint8_t run_code[MLA_RUN];
     int64_t n_run = mla_run_count(x), width = x->dim[x->ndim - 1], stride = code->stride[code->ndim - 1];
@@ -198,9 +229,7 @@ mla_status mla_hif8_dequantize(const mla_tensor *code, float descale, mla_hif8_m
                 run_code[i] = ((const uint8_t *)code->data)[at.code + i * stride];
             }
             decode_run(kernels, run_code, at.n, mode, run);
-            for (int64_t i = 0; i < at.n; i++) {
-                product[i] = (double)run[i] * (double)descale; /* exact: 4 bits times 24 */
-            }
+            multiply(run, at.n, descale, product);
             mla_run_store(x, at.x, at.n, product);
         }
     }

@@ -159,24 +159,36 @@ static double merged_lse(const merge *m, total all)
     return all.top + (m->base == MLA_LSE_BASE2 ? log2(all.sum) : log(all.sum));
 }
 
-/* sum [n]: columns c, c + 1, ... of the row. */
-static void merge_run(const merge *m, int64_t row, total all, int64_t c, int64_t n, double *sum)
+static void add(double *sum, double weight, const float *x, int64_t n, bool first)
 {
+    for (int64_t i = 0; i < n && first; i += MLA_RUN_STEP) { /* not added to 0, which would turn -0 into 0 */
+        for (int64_t k = 0; k < MLA_RUN_STEP; k++) {
+            sum[i + k] = weight * (double)x[i + k];
+        }
+    }
+    for (int64_t i = 0; i < n && !first; i += MLA_RUN_STEP) {
+        for (int64_t k = 0; k < MLA_RUN_STEP; k++) {
+            sum[i + k] += weight * (double)x[i + k];
+        }
+    }
+}
+
+/* sum [n]: columns c, c + 1, ... of the row. */
+static void merge_run(const merge *m, int64_t row, total all, int64_t c, int64_t n, double sum[MLA_RUN])
+{
+    float x[MLA_RUN] = {0};
     bool first = true;
-    memset(sum, 0, sizeof *sum * (size_t)n);
     for (int64_t i = 0; i < m->n_part; i++) {
         const mla_tensor *part = &m->o_part[i];
         double lse = part_lse(m, i, row);
-        if (is_empty(m, lse)) {
-            continue;
+        if (!is_empty(m, lse)) {
+            mla_run_load(part, mla_run_begin(part, row) + c * part->stride[part->ndim - 1], n, x);
+            add(sum, power(m, lse - all.top) / all.sum, x, n, first);
+            first = false;
         }
-        float x[MLA_RUN];
-        double weight = power(m, lse - all.top) / all.sum;
-        mla_run_load(part, mla_run_begin(part, row) + c * part->stride[part->ndim - 1], n, x);
-        for (int64_t k = 0; k < n; k++) {
-            sum[k] = first ? weight * (double)x[k] : sum[k] + weight * (double)x[k]; /* -0 alone stays -0 */
-        }
-        first = false;
+    }
+    if (first) {
+        memset(sum, 0, sizeof *sum * (size_t)n);
     }
 }
 

@@ -4,6 +4,7 @@
 #include "strided.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "scalar/convert.h"
 
@@ -29,7 +30,9 @@ int64_t mla_run_begin(const mla_tensor *t, int64_t index)
 void mla_run_load(const mla_tensor *t, int64_t at, int64_t n, float *x)
 {
     int64_t stride = t->stride[t->ndim - 1];
-    if (t->dtype == MLA_DTYPE_F32) {
+    if (t->dtype == MLA_DTYPE_F32 && stride == 1) {
+        memcpy(x, (const float *)t->data + at, (size_t)n * sizeof *x);
+    } else if (t->dtype == MLA_DTYPE_F32) {
         for (int64_t i = 0; i < n; i++) {
             x[i] = ((const float *)t->data)[at + i * stride];
         }

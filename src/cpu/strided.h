@@ -6,8 +6,10 @@
 
 #include "core/tensor.h"
 
-/* Numbers that helpers hold at once. */
+/* Numbers that helpers hold at once, and how many of them a loop takes in one step: compilers make vectors of a loop of
+ * constant length. Buffers have MLA_RUN elements, so that the last step may go past the end of a run. */
 #define MLA_RUN 256
+#define MLA_RUN_STEP 8
 
 /* Runs of a tensor: the product of all dims but the last. */
 int64_t mla_run_count(const mla_tensor *t);

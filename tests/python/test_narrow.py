@@ -9,7 +9,7 @@ N_SEQ, N_Q, N_HEAD, D, D_ROPE, D_V, PAGE = 2, 2, 4, 64, 16, 48, 16
 LENGTHS = torch.tensor([37, 20], dtype=torch.int32)
 TABLE = torch.tensor([[3, 0, 5], [1, 4, 2]], dtype=torch.int32)
 CALL = dict(page_table=TABLE, lengths=LENGTHS, d_v=D_V, softmax_scale=0.2, causal=True, out_dtype="f32")
-BACKENDS = ("ref",)
+BACKENDS = ("ref", "cpu")
 
 
 def paged(d):
@@ -45,9 +45,8 @@ def test_int8_and_rope(backend):
     k = torch.randint(-5, 6, (6, PAGE, 1, D), dtype=torch.int8)
     rope = dict(q_rope=torch.randn(N_SEQ, N_Q, N_HEAD, D_ROPE).half(), k_rope=paged(D_ROPE).half())
     heads = dict(qk_descale=torch.rand(N_HEAD) / 50, pv_descale=torch.rand(N_HEAD) / 50)
-    expected, _ = mla.attention(
-        q.float(), k.float(), q_rope=rope["q_rope"].float(), k_rope=rope["k_rope"].float(), **heads, **CALL, backend="ref"
-    )
+    wide_rope = {name: part.float() for name, part in rope.items()}
+    expected, _ = mla.attention(q.float(), k.float(), **wide_rope, **heads, **CALL, backend="ref")
     out, _ = mla.attention(q, k, **rope, **heads, **CALL, backend=backend)
     torch.testing.assert_close(out, expected, rtol=0, atol=2.0**-16)
 
@@ -55,10 +54,11 @@ def test_int8_and_rope(backend):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8, torch.uint8])
 def test_nz(backend, dtype):
-    """The same cache in the other layout gives the same bits."""
+    """The same cache in the other layout gives the same bits, with so many rows that both are converted in blocks."""
+    n_head = 6
     k, k_rope = paged(D), paged(D_ROPE).bfloat16()
     k = mla.hif8_encode(k) if dtype == torch.uint8 else (k * 5).to(dtype)
-    q, q_rope = torch.randn(N_SEQ, N_Q, N_HEAD, D).bfloat16(), torch.randn(N_SEQ, N_Q, N_HEAD, D_ROPE).bfloat16()
+    q, q_rope = torch.randn(N_SEQ, N_Q, n_head, D).bfloat16(), torch.randn(N_SEQ, N_Q, n_head, D_ROPE).bfloat16()
     rows, rows_lse = mla.attention(q, k, q_rope=q_rope, k_rope=k_rope, **CALL, backend=backend)
     nz, nz_lse = mla.attention(
         q, mla.nd_to_nz(k, 8), q_rope=q_rope, k_rope=mla.nd_to_nz(k_rope), layout="nz", **CALL, backend=backend

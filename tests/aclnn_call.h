@@ -1,6 +1,6 @@
 /*
- * aclnn_call.h - small valid calls of aclnnQuantSparseFlashMla in every mode and layout, as plain data that tests change
- * before tensors are made of it.
+ * aclnn_call.h - small valid calls of aclnnQuantSparseFlashMla in every mode and layout, as plain data that tests
+ * change before tensors are made of it.
  *
  * Two sequences, S1 3 (T1 6), N1 4, D 512; 10 and 7 ori keys, 5 and 3 compressed ones, cmp_ratio 2.
  */

@@ -1,6 +1,6 @@
 /*
- * aclnn_validation_table.h - the rules of the operator and of its metadata operator: one broken argument a row, the code,
- * and words of the sentence, which name the parameter.
+ * aclnn_validation_table.h - the rules of the operator and of its metadata operator: one broken argument a row, the
+ * code, and words of the sentence, which name the parameter.
  */
 #ifndef ACLNN_VALIDATION_TABLE_H
 #define ACLNN_VALIDATION_TABLE_H

@@ -1,6 +1,6 @@
 /*
- * test_aclnn_life.c - executors, streams and metadata over their lives: used twice, used late, by several threads, after
- * errors; and metadata that is fresh, stale, foreign or empty.
+ * test_aclnn_life.c - executors, streams and metadata over their lives: used twice, used late, by several threads,
+ * after errors; and metadata that is fresh, stale, foreign or empty.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>

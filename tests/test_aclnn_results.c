@@ -2,9 +2,9 @@
  * test_aclnn_results.c - results of the operator in every mode, layout and mask, against the formulas of its
  * specification written down once more, here, from the arguments as the client gives them.
  *
- * Keys stay below 128 a segment, so each is one tile. The only rounding that can make a difference beyond the last bit of
- * an output is that of P to HiFloat8: where a probability lies so near a tie that fp32 may fall on either side, the bound
- * of the row grows by what that step is worth.
+ * Keys stay below 128 a segment, so each is one tile. The only rounding that can make a difference beyond the last bit
+ * of an output is that of P to HiFloat8: where a probability lies so near a tie that fp32 may fall on either side, the
+ * bound of the row grows by what that step is worth.
  */
 #include <math.h>
 

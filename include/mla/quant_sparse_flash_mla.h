@@ -23,13 +23,13 @@
  *     ori_mask_mode  0 all keys    3 the first t    4 [t - ori_win_left - 1, t + ori_win_right), -1: no limit there
  *     cmp_mask_mode  0 all keys    3 the first (cmp length * cmp_ratio + residual - q length + i + 1) / cmp_ratio
  *
- * A list is walked from its start to its first negative entry, over at most topk_length entries and, unless its mask mode
- * is 0, over at most as many as there are keys that the mask shows (for cmp: in any mode); entries outside the mask are
- * skipped, repeated ones count each time. P is rounded to HiFloat8 as MLA_P_ROUND_HIF8 says, in tiles of 128. A row that
- * sees no key, or is past seqused_q, gives 0 and lse 0; the lse is natural and counts the sink.
+ * A list is walked from its start to its first negative entry, over at most topk_length entries and, unless its mask
+ * mode is 0, over at most as many as there are keys that the mask shows (for cmp: in any mode); entries outside the
+ * mask are skipped, repeated ones count each time. P is rounded to HiFloat8 as MLA_P_ROUND_HIF8 says, in tiles of 128.
+ * A row that sees no key, or is past seqused_q, gives 0 and lse 0; the lse is natural and counts the sink.
  *
- * Errors: MLA_STATUS_NULL_POINTER for a missing argument that is always needed, which the vendor calls 161001; any other
- * status for an argument against the rules, 161002 there. Thread safety and sentences as in mla.h.
+ * Errors: MLA_STATUS_NULL_POINTER for a missing argument that is always needed, which the vendor calls 161001; any
+ * other status for an argument against the rules, 161002 there. Thread safety and sentences as in mla.h.
  */
 #ifndef MLA_QUANT_SPARSE_FLASH_MLA_H
 #define MLA_QUANT_SPARSE_FLASH_MLA_H
@@ -60,9 +60,9 @@ enum {
 /*
  * Fill with mla_quant_sparse_flash_mla_init() first: it sets struct_size and the defaults in brackets.
  *
- * Shapes are those of BSND, then of TND. An optional tensor is absent when all of it is zero, or when its dim 0 is 0. All
- * tensors are contiguous, except that kv with PA_BBND may have any stride between its blocks. Numbers inside i32 tensors
- * are read by the run, not by the check. Outputs share no memory with any other tensor.
+ * Shapes are those of BSND, then of TND. An optional tensor is absent when all of it is zero, or when its dim 0 is 0.
+ * All tensors are contiguous, except that kv with PA_BBND may have any stride between its blocks. Numbers inside i32
+ * tensors are read by the run, not by the check. Outputs share no memory with any other tensor.
  */
 typedef struct mla_quant_sparse_flash_mla_args {
     size_t struct_size;
@@ -130,8 +130,8 @@ MLA_API mla_status mla_quant_sparse_flash_mla_lower(const mla_quant_sparse_flash
                                                     int64_t n_scratch, mla_problem *problem);
 MLA_API int64_t mla_quant_sparse_flash_mla_scratch(const mla_quant_sparse_flash_mla_args *args);
 
-/* Check, plan and run in one call. options may be NULL. Errors: those of the check, then those of mla_attention() in the
- * names of these arguments. */
+/* Check, plan and run in one call. options may be NULL. Errors: those of the check, then those of mla_attention() in
+ * the names of these arguments. */
 MLA_API mla_status mla_quant_sparse_flash_mla(const mla_quant_sparse_flash_mla_args *args,
                                               const mla_plan_options *options);
 
@@ -186,10 +186,10 @@ MLA_API void mla_quant_sparse_flash_mla_metadata_init_sized(mla_quant_sparse_fla
 MLA_API mla_status mla_quant_sparse_flash_mla_metadata_check(const mla_quant_sparse_flash_mla_metadata_args *args);
 
 /*
- * Checks, also the numbers inside the tensors (cu_seqlens start at 0 and never fall, 0 <= seqused <= what there is, 0 <=
- * residual < cmp_ratio, topk lengths >= 0 with a row for every query token; OUT_OF_RANGE), then fills args->metadata: a
- * magic number, a version, a checksum, and a fingerprint of everything that both calls are told. Opaque to callers.
- * Tensors must be in host memory.
+ * Checks, also the numbers inside the tensors (cu_seqlens start at 0 and never fall, 0 <= seqused <= what there is, 0
+ * <= residual < cmp_ratio, topk lengths >= 0 with a row for every query token; OUT_OF_RANGE), then fills
+ * args->metadata: a magic number, a version, a checksum, and a fingerprint of everything that both calls are told.
+ * Opaque to callers. Tensors must be in host memory.
  */
 MLA_API mla_status mla_quant_sparse_flash_mla_metadata(const mla_quant_sparse_flash_mla_metadata_args *args);
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "acl_device.h"
+#include "acl_new.h"
 #include "acl_status.h"
 
 size_t aclDataTypeSize(aclDataType dataType)
@@ -144,15 +145,11 @@ static aclnnStatus check_question(const aclTensor *tensor, const char *name, con
     return compat_tensor_find(tensor) != NULL ? ACLNN_SUCCESS : not_a_tensor("tensor", tensor);
 }
 
-/* C++'s operator new[](size_t): there in every program that could say delete[]. */
-extern void *_Znam(size_t size) __attribute__((weak)); /* NOLINT(bugprone-reserved-identifier) */
-
 aclnnStatus aclGetViewShape(const aclTensor *tensor, int64_t **viewDims, uint64_t *viewDimsNum)
 {
     COMPAT_TRY(check_question(tensor, "viewDims", viewDims));
     COMPAT_TRY(check_question(tensor, "viewDimsNum", viewDimsNum));
-    size_t bytes = (size_t)(tensor->n_dim > 0 ? tensor->n_dim : 1) * sizeof **viewDims;
-    *viewDims = _Znam != NULL ? _Znam(bytes) : malloc(bytes);
+    *viewDims = compat_new_dims((size_t)tensor->n_dim);
     if (*viewDims == NULL) {
         return compat_fail(ACLNN_ERR_INNER, "viewDims does not fit into memory");
     }

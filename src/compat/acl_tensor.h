@@ -28,10 +28,10 @@ const aclTensor *compat_tensor_find(const aclTensor *tensor);
 mla_dtype compat_dtype(aclDataType dtype);
 
 /*
- * The view of a tensor, called `name` in sentences; of NULL an absent one. A tensor without elements because its rank or
- * its dim 0 is 0 becomes a view of dims [0] of no type: clients pass such placeholders in any type.
- * ACLNN_ERR_PARAM_INVALID, with a sentence, for a handle that is not a tensor, a format other than ND, a type that libmla
- * does not know, more dims than a mla_tensor has, or an offset before the data.
+ * The view of a tensor, called `name` in sentences; of NULL an absent one. A tensor without elements because its rank
+ * or its dim 0 is 0 becomes a view of dims [0] of no type: clients pass such placeholders in any type.
+ * ACLNN_ERR_PARAM_INVALID, with a sentence, for a handle that is not a tensor, a format other than ND, a type that
+ * libmla does not know, more dims than a mla_tensor has, or an offset before the data.
  */
 aclnnStatus compat_tensor_view(const aclTensor *tensor, const char *name, mla_tensor *view);
 

@@ -21,8 +21,8 @@ aclnnStatus compat_executor_create(const compat_operator *op, const void *captur
 
 /*
  * The second phase: takes the executor and gives its work to the stream. ACLNN_ERR_INNER_NULLPTR for one that is NULL,
- * unknown, used up or another operator's; ACLNN_ERR_RUNTIME_ERROR for what is not a stream. The executor is used up only
- * by success.
+ * unknown, used up or another operator's; ACLNN_ERR_RUNTIME_ERROR for what is not a stream. The executor is used up
+ * only by success.
  */
 aclnnStatus compat_executor_run(const compat_operator *op, aclOpExecutor *executor, aclrtStream stream);
 

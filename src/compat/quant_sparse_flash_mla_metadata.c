@@ -1,5 +1,6 @@
 /*
- * quant_sparse_flash_mla_metadata.c - the metadata operator: what it checks, what it writes, and how that is recognised.
+ * quant_sparse_flash_mla_metadata.c - the metadata operator: what it checks, what it writes, and how that is
+ * recognised.
  */
 #include <inttypes.h>
 #include <string.h>

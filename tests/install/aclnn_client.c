@@ -1,5 +1,6 @@
 /*
- * aclnn_client.c - a program of somebody else, written for an Ascend NPU: one decode step of compressed sparse attention.
+ * aclnn_client.c - a program of somebody else, written for an Ascend NPU: one decode step of compressed sparse
+ * attention.
  *
  * It knows the vendor's interface and nothing of libmla, and is compiled as C and as C++. All HiFloat8 numbers are 1.0,
  * so the answer is known: every output is 1, and the log-sum-exp is sqrt(512) + ln 384, for 128 keys of the window and

@@ -2,8 +2,8 @@
  * acl_base.h - the plain types and numbers of the Ascend Computing Language, as libmla_compat provides them.
  *
  * These headers let a program written for an Ascend NPU compile unmodified and run on this machine: its "device memory"
- * is host memory, its streams execute in order. Names and numbers are those of CANN; what each function promises here is
- * said beside it. Usable from C11 and C++17.
+ * is host memory, its streams execute in order. Names and numbers are those of CANN; what each function promises here
+ * is said beside it. Usable from C11 and C++17.
  *
  * Every function may be called from any thread. A NULL, freed or foreign handle gives an error code, never a crash, as
  * far as that can be known: handles are looked up, not followed.

@@ -1,8 +1,8 @@
 /*
  * acl_meta.h - tensors and executors of the aclnn operators.
  *
- * A tensor is a description: it does not own the memory it points to, and an operator's first phase copies what it needs
- * of it. An executor is what the first phase hands to the second; it is used up there.
+ * A tensor is a description: it does not own the memory it points to, and an operator's first phase copies what it
+ * needs of it. An executor is what the first phase hands to the second; it is used up there.
  */
 #ifndef MLA_COMPAT_ACL_META_H
 #define MLA_COMPAT_ACL_META_H
@@ -30,8 +30,8 @@ MLA_COMPAT_API aclTensor *aclCreateTensor(const int64_t *viewDims, uint64_t view
                                           const int64_t *storageDims, uint64_t storageDimsNum, void *data);
 MLA_COMPAT_API aclnnStatus aclDestroyTensor(const aclTensor *tensor); /* NULL is fine */
 
-/* *viewDims is a new array of *viewDimsNum entries, which the caller releases: delete[] in C++, free() in a program
- * without C++. Errors, also of the next two: ACLNN_ERR_PARAM_NULLPTR, ACLNN_ERR_PARAM_INVALID for a foreign tensor. */
+/* *viewDims is a new array of *viewDimsNum entries, which the caller releases with delete[]; a C program, with free().
+ * Errors, also of the next two: ACLNN_ERR_PARAM_NULLPTR, ACLNN_ERR_PARAM_INVALID for a foreign tensor. */
 MLA_COMPAT_API aclnnStatus aclGetViewShape(const aclTensor *tensor, int64_t **viewDims, uint64_t *viewDimsNum);
 MLA_COMPAT_API aclnnStatus aclGetDataType(const aclTensor *tensor, aclDataType *dataType);
 MLA_COMPAT_API aclnnStatus aclGetFormat(const aclTensor *tensor, aclFormat *format);

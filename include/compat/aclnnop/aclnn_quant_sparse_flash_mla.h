@@ -1,8 +1,8 @@
 /*
  * aclnn_quant_sparse_flash_mla.h - QuantSparseFlashMla in two phases.
  *
- * What the arguments mean, their shapes and rules, is said in libmla's mla/quant_sparse_flash_mla.h, under the same names
- * in snake case. An optional tensor is absent when it is NULL, has no dims, or has a dim 0 of 0.
+ * What the arguments mean, their shapes and rules, is said in libmla's mla/quant_sparse_flash_mla.h, under the same
+ * names in snake case. An optional tensor is absent when it is NULL, has no dims, or has a dim 0 of 0.
  */
 #ifndef MLA_COMPAT_ACLNN_QUANT_SPARSE_FLASH_MLA_H
 #define MLA_COMPAT_ACLNN_QUANT_SPARSE_FLASH_MLA_H
@@ -16,14 +16,14 @@ extern "C" {
 #endif
 
 /*
- * First phase: checks everything that needs no look into a tensor's memory and makes an executor. It keeps copies of all
- * arguments except the memory that tensors point to, which is read and written when the executor runs; tensors may be
- * destroyed, and strings may go, as soon as this returns. *workspaceSize is 0. softmaxLseOutOptional is not looked at
- * unless returnSoftmaxLse is true.
+ * First phase: checks everything that needs no look into a tensor's memory and makes an executor. It keeps copies of
+ * all arguments except the memory that tensors point to, which is read and written when the executor runs; tensors may
+ * be destroyed, and strings may go, as soon as this returns. *workspaceSize is 0. softmaxLseOutOptional is not looked
+ * at unless returnSoftmaxLse is true.
  *
  * Errors: ACLNN_ERR_PARAM_NULLPTR for a mandatory argument that is NULL (q, oriKv, qDescale, oriKvDescale, sinks,
- * metadata, attnOut, softmaxLse when it is asked for, workspaceSize, executor); ACLNN_ERR_PARAM_INVALID for anything else
- * against the rules; *executor is then NULL, and aclGetRecentErrMsg() names argument, value and rule.
+ * metadata, attnOut, softmaxLse when it is asked for, workspaceSize, executor); ACLNN_ERR_PARAM_INVALID for anything
+ * else against the rules; *executor is then NULL, and aclGetRecentErrMsg() names argument, value and rule.
  */
 MLA_COMPAT_API aclnnStatus
 aclnnQuantSparseFlashMlaGetWorkspaceSize(const aclTensor *q, const aclTensor *oriKvOptional,

@@ -1,5 +1,6 @@
 /*
- * aclnn_quant_sparse_flash_mla_metadata.h - QuantSparseFlashMlaMetadata in two phases: the metadata tensor of QuantSparseFlashMla.
+ * aclnn_quant_sparse_flash_mla_metadata.h - QuantSparseFlashMlaMetadata in two phases: the metadata tensor of
+ * QuantSparseFlashMla.
  *
  * The Mixed operator (aclnn_mixed_quant_sparse_flash_mla_metadata.h) writes the same.
  * The tensor's contents are opaque. It belongs to the parameters and lengths that it was made from, may be used again
@@ -17,10 +18,10 @@ extern "C" {
 #endif
 
 /*
- * First phase; arguments as those of the operator, metadata int32 [1024]. A tensor is absent when it is NULL, has no dims
- * or has a dim 0 of 0; its type does not matter then. *workspaceSize is 0. Capture as in the operator's first phase.
- * Errors: ACLNN_ERR_INNER_NULLPTR for NULL workspaceSize or executor, ACLNN_ERR_PARAM_INVALID for anything else, NULL
- * metadata included.
+ * First phase; arguments as those of the operator, metadata int32 [1024]. A tensor is absent when it is NULL, has no
+ * dims or has a dim 0 of 0; its type does not matter then. *workspaceSize is 0. Capture as in the operator's first
+ * phase. Errors: ACLNN_ERR_INNER_NULLPTR for NULL workspaceSize or executor, ACLNN_ERR_PARAM_INVALID for anything else,
+ * NULL metadata included.
  */
 MLA_COMPAT_API aclnnStatus
 aclnnQuantSparseFlashMlaMetadataGetWorkspaceSize(const aclTensor *cuSeqlensQOptional,

@@ -131,7 +131,7 @@ MLA_API mla_status mla_quant_sparse_flash_mla_lower(const mla_quant_sparse_flash
 MLA_API int64_t mla_quant_sparse_flash_mla_scratch(const mla_quant_sparse_flash_mla_args *args);
 
 /* Check, plan and run in one call. options may be NULL. Errors: those of the check, then those of mla_attention() in
- * the names of these arguments. */
+ * the names of these arguments. On a GPU, tokens of a packed q that belong to no sequence are left alone. */
 MLA_API mla_status mla_quant_sparse_flash_mla(const mla_quant_sparse_flash_mla_args *args,
                                               const mla_plan_options *options);
 

@@ -353,9 +353,14 @@ static void test_16bit(void **state)
     open_16bit(MLA_DTYPE_BF16, SWA);
     args.q.dtype = MLA_DTYPE_HIF8;
     assert_refused(MLA_STATUS_BAD_DTYPE, mla_quant_sparse_flash_mla_check(&args), "q.dtype = hif8 must be f16 or bf16");
-    open_16bit(MLA_DTYPE_BF16, CSA);
-    args.cmp_kv_descale = mla_tensor_make(shared.one, MLA_DTYPE_F32, 1, (int64_t[]){1});
-    assert_refused(MLA_STATUS_BAD_VALUE, mla_quant_sparse_flash_mla_check(&args), "cmp_kv_descale must be absent");
+    for (int i = 0; i < 3; i++) {
+        open_16bit(MLA_DTYPE_BF16, CSA);
+        mla_tensor *const descale[] = {&args.q_descale, &args.ori_kv_descale, &args.cmp_kv_descale};
+        static const char *const words[] = {"q_descale must be absent", "ori_kv_descale must be absent",
+                                            "cmp_kv_descale must be absent"};
+        *descale[i] = mla_tensor_make(shared.one, MLA_DTYPE_F32, 1, (int64_t[]){1});
+        assert_refused(MLA_STATUS_BAD_VALUE, mla_quant_sparse_flash_mla_check(&args), words[i]);
+    }
 }
 
 int main(void)

@@ -379,7 +379,7 @@ static void vary(call *c, call_mode mode, call_layout layout)
         if (draw(0, 1)) {
             set_tensor(c, RESIDUAL, ACL_INT32, c->residual, 1, B, 0, 0, 0);
             for (int b = 0; b < B; b++) {
-                c->residual[b] = draw(0, (int)c->cmp_ratio - 1);
+                c->residual[b] = draw(0, c->cmp_ratio == 1 ? 3 : (int)c->cmp_ratio - 1); /* of single tokens: ignored */
             }
         }
     }

@@ -209,7 +209,7 @@ static int32_t add_job(mla_atb_op *op, const atb_call *call, int64_t from, int64
     tail->visible.rule = rule;
     tail->length = numbers(tail_length + from, "contextLens", n);
     mla_atb_bind(job, &tail->page_table, ATB_WORKSPACE, from * TAIL_BLOCKS * (int64_t)sizeof(int32_t),
-                 mla_atb_view("blockTables", MLA_ATB_INT32, 2, (int64_t[]){n, TAIL_BLOCKS}));
+                 mla_atb_view("last blocks of blockTables", MLA_ATB_INT32, 2, (int64_t[]){n, TAIL_BLOCKS}));
     mla_atb_bind(job, &tail->mask, ATB_WORKSPACE, tail_mask_offset(call->n_seq),
                  mla_atb_view("mask", dtype, 2, (int64_t[]){call->n_token, TAIL_BLOCKS * ATB_BLOCK}));
     return MLA_ATB_NO_ERROR;

@@ -213,8 +213,47 @@ static void test_cases(void **state)
     }
 }
 
+/* A mask of -inf hides, also where it hides every key of a row: that row is empty then, never NaN. */
+static void test_infinite_masks(void **state)
+{
+    (void)state;
+    for (int32_t mask = 1; mask <= 2; mask++) {
+        decode_config f =
+            {.h = 8, .b = 2, .q = "2", .ctx = "100 130", .dtype = BF16, .cache = 1, .calc = 3, .mask = mask};
+        decode_case *c = decode_open(&f);
+        int64_t n = c->mask_rows * c->mask_columns;
+        for (int64_t i = 0; i < n; i++) {
+            int64_t row = i / c->mask_columns, column = i % c->mask_columns;
+            /* SPEC: token 1 sees nothing, others a part; MASK_FREE: the template's rows of sequence 0, token 1 */
+            bool hidden = mask == 1 ? row == 1 || column % 3 == 0 : row == 100;
+            c->mask_value[i] = hidden ? (double)-INFINITY : 0;
+            mla_ref_store(c->mask_data, MLA_DTYPE_BF16, i, c->mask_value[i]);
+        }
+        decode_run(c);
+        double *out = load_all(&c->out), *lse = load_all(&c->lse);
+        for (int64_t i = 0; i < c->h; i++) {
+            assert_true(lse[c->h + i] == (double)-INFINITY);
+            assert_true(isfinite(lse[i]) && isfinite(lse[2 * c->h + i]));
+        }
+        for (int64_t i = 0; i < c->t * c->h * NOPE; i++) {
+            assert_true(i / (c->h * NOPE) == 1 ? out[i] == 0 : isfinite(out[i]));
+        }
+        if (mask == 1) { /* the rows that see something */
+            decode_reference r = reference_open(c);
+            for (int64_t i = 0; i < c->t * c->h * NOPE; i++) {
+                assert_true(i / (c->h * NOPE) == 1 ||
+                            fabs(out[i] - r.out[i]) <= 0x1p-8 * fabs(r.out[i]) + 1e-4 * r.weight[i]);
+            }
+            reference_close(&r);
+        }
+        free(out);
+        free(lse);
+        decode_close(c);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases), cmocka_unit_test(test_infinite_masks)};
     return cmocka_run_group_tests_name("ATB: decode in 16 bits", tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /*
- * test_atb_door.cpp - ATB's C++ interface: numbers, contexts, the life of an operation, and what the functions that take
- * aclTensors have no parameters for. What is computed is tested in C; here q = 0, so that answers are known: the mean of
- * the visible values, and the logarithm of their number.
+ * test_atb_door.cpp - ATB's C++ interface: numbers, contexts, the life of an operation, and what the functions that
+ * take aclTensors have no parameters for. What is computed is tested in C; here q = 0, so that answers are known: the
+ * mean of the visible values, and the logarithm of their number.
  */
 #include <cmath>
 #include <csetjmp>

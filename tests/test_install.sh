@@ -31,6 +31,11 @@ build_atb_client()
     "${CXX:-c++}" -std=c++17 -Wall -Wextra -pedantic -Werror "$tests_dir/install/atb_client.cpp" \
         $(pkg-config --cflags --libs mla-compat) -o "$scratch/atb_client"
 }
+build_ring()
+{
+    "${CXX:-c++}" -std=c++17 "$root/examples/atb_ring_attention.cpp" $(pkg-config --cflags --libs mla-compat mla) \
+        -o "$scratch/atb_ring_attention"
+}
 build_shared() { "$cc" "$tests_dir/install/consumer.c" $(pkg-config --cflags --libs mla) -o "$scratch/shared"; }
 build_static()
 {
@@ -70,6 +75,9 @@ for language in c c++; do
 done
 check "a client of AtbMLA builds with mla-compat alone" build_atb_client
 check "the client of AtbMLA gets the answers it expects" "$scratch/atb_client"
+check "examples/atb_ring_attention.cpp builds as its head says" build_ring
+check "examples/atb_ring_attention.cpp joins four parts into the whole" "$scratch/atb_ring_attention" \
+    "$tests_dir/data/deepseek_decode.safetensors"
 check "a CMake project finds mla::mla, mla::mla_static and mla::mla_compat" build_cmake
 check "the CMake project's program with the shared library runs" "$scratch/cmake/consumer"
 check "the CMake project's program with the static library runs" "$scratch/cmake/consumer_static"

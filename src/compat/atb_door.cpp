@@ -287,7 +287,7 @@ class LatentAttention final : public Operation {
         Status code;
     };
 
-    /* What the run itself meets is the stream's error as well, as on a device; other refusals are the caller's alone. */
+    /* What the run itself meets is the stream's error too, as on a device; other refusals are the caller's alone. */
     static int32_t run(void *data)
     {
         Launch *launch = static_cast<Launch *>(data);

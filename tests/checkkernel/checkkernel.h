@@ -260,7 +260,7 @@ typedef struct ck_test {
 } ck_test;
 
 extern const ck_test ck_attention_tests[], ck_relation_tests[], ck_case_tests[], ck_plan_tests[], ck_alloc_tests[],
-    ck_format_tests[], ck_rounding_tests[];
+    ck_format_tests[], ck_rounding_tests[], ck_rounded_relation_tests[];
 
 /* One test per kernel that the library lists; NULL behind the last. */
 const ck_test *ck_kernel_test_at(size_t index);

@@ -226,6 +226,28 @@ static int by_cost(const void *a, const void *b)
     return x->slot < y->slot ? -1 : x->slot > y->slot;
 }
 
+/*
+ * Can whole items alone keep the workers busy, if rows are shared out? Where chunks take two passes (plan.h) that is
+ * cheaper: values are not converted twice, and nobody waits between the passes. Counts whole items of fewer rows, and
+ * hands back their number of rows if they come out even or are many.
+ */
+static bool share_rows_alone(const mla_problem *problem, const mla_shape *shape, const mla_plan *plan,
+                             int64_t *max_rows, plan_count *count)
+{
+    int64_t panel = plan->geometry.row_panel, rows = *max_rows, many = MLA_PLAN_BALANCE * (int64_t)plan->n_worker;
+    plan_count whole = walk_tasks(problem, shape, plan, rows, INT64_MAX, NULL, NULL);
+    while (rows > panel && whole.n_item < (rows > 2 * panel ? many : plan->n_worker)) {
+        rows = (rows / panel + 1) / 2 * panel;
+        whole = walk_tasks(problem, shape, plan, rows, INT64_MAX, NULL, NULL);
+    }
+    if (whole.n_item < many && (whole.n_item < plan->n_worker || whole.n_item % plan->n_worker != 0)) {
+        return false;
+    }
+    *max_rows = rows;
+    *count = whole;
+    return true;
+}
+
 mla_status mla_plan_fill(const mla_problem *problem, const mla_shape *shape, mla_plan *plan)
 {
     if (shape->n_token == 0) {
@@ -236,7 +258,11 @@ mla_status mla_plan_fill(const mla_problem *problem, const mla_shape *shape, mla
     plan_count count = walk_tasks(problem, shape, plan, max_rows, limit, NULL, NULL);
     int64_t useful = count.cost / mla_plan_worker_cost + 1;
     plan->n_worker = useful < plan->n_worker ? (int32_t)useful : plan->n_worker;
-    if (plan->n_worker > 1) {
+    if (plan->n_worker > 1 && plan->geometry.from_first_key &&
+        share_rows_alone(problem, shape, plan, &max_rows, &count)) {
+        limit = count.cost / plan->n_worker; /* longer than a share: cut after all */
+        count = walk_tasks(problem, shape, plan, max_rows, limit, NULL, NULL);
+    } else if (plan->n_worker > 1) {
         limit = count.cost / ((int64_t)plan->n_worker * MLA_PLAN_BALANCE);
         count = walk_tasks(problem, shape, plan, max_rows, limit, NULL, NULL);
         /* Too few pieces still: share the rows out too, at the price of loading keys more than once. That price is small

@@ -28,7 +28,7 @@ mla_layout mla_layout_make(const mla_cpu_kernels *kernels, const mla_problem *pr
         own_v = own_v || mla_tensor_present(&problem->segment[g].v);
         mask = mask || mla_tensor_present(&problem->segment[g].mask);
     }
-    layout.key_block = tile > 0 && tile <= MLA_KEY_BLOCK_MAX ? tile : MLA_KEY_BLOCK;
+    layout.key_block = tile == 0 ? MLA_KEY_BLOCK : tile < MLA_KEY_BLOCK_MAX ? tile : MLA_KEY_BLOCK_MAX;
     layout.tile_blocks = tile > 0 ? (tile + layout.key_block - 1) / layout.key_block : 1;
     /* a sum of its own starts at a column panel; values that reach into it are then not the block's first columns */
     layout.rope_col = nope_apart ? (shape->d_nope + cp - 1) / cp * cp : shape->d_nope;

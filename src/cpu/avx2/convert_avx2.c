@@ -76,28 +76,36 @@ static inline bool is_narrow(int64_t n_col, int64_t col)
 }
 
 /* Whole panels from a panel boundary on; then vectors, which a multiple of 8 keeps inside a panel; what does not fit (an
- * odd start, a tail) one element at a time. */
-#define LOAD_BODY(LOAD8, LOAD1)                                                                    \
-    for (int64_t n = 0; n < n_key; n++) {                                                          \
-        const void *src = row[n];                                                                  \
-        int64_t c = 0;                                                                             \
-        if (col % COL_PANEL == 0) {                                                                \
-            float *dst = block + col / COL_PANEL * panel_stride + n * COL_PANEL;                   \
-            for (; c + COL_PANEL <= n_col; c += COL_PANEL, dst += panel_stride) {                  \
-                _mm256_storeu_ps(dst, LOAD8(src, c));                                              \
-                _mm256_storeu_ps(dst + 8, LOAD8(src, c + 8));                                      \
-                _mm256_storeu_ps(dst + 16, LOAD8(src, c + 16));                                    \
-            }                                                                                      \
-        }                                                                                          \
-        for (; col % 8 == 0 && c + 8 <= n_col; c += 8) {                                           \
-            int64_t at = col + c;                                                                  \
-            float *dst = block + at / COL_PANEL * panel_stride + n * COL_PANEL + at % COL_PANEL;   \
-            _mm256_storeu_ps(dst, LOAD8(src, c));                                                  \
-        }                                                                                          \
-        for (; c < n_col; c++) {                                                                   \
-            int64_t at = col + c;                                                                  \
-            block[at / COL_PANEL * panel_stride + n * COL_PANEL + at % COL_PANEL] = LOAD1(src, c); \
-        }                                                                                          \
+ * odd start, a tail) one element at a time. Narrow pieces column by column, two vectors of all keys at a time. */
+#define LOAD_BODY(LOAD8, LOAD1)                                                                 \
+    for (int64_t c = 0; is_narrow(n_col, col) && c < n_col; c += 16) {                          \
+        float *dst = block_column(block, panel_stride, 0, col + c);                             \
+        float *more = c + 8 < n_col ? block_column(block, panel_stride, 0, col + c + 8) : NULL; \
+        for (int64_t n = 0; more && n < n_key; n++) {                                           \
+            _mm256_storeu_ps(dst + n * COL_PANEL, LOAD8(row[n], c));                            \
+            _mm256_storeu_ps(more + n * COL_PANEL, LOAD8(row[n], c + 8));                       \
+        }                                                                                       \
+        for (int64_t n = 0; !more && n < n_key; n++) {                                          \
+            _mm256_storeu_ps(dst + n * COL_PANEL, LOAD8(row[n], c));                            \
+        }                                                                                       \
+    }                                                                                           \
+    for (int64_t n = 0; !is_narrow(n_col, col) && n < n_key; n++) {                             \
+        const void *src = row[n];                                                               \
+        int64_t c = 0;                                                                          \
+        if (col % COL_PANEL == 0) {                                                             \
+            float *dst = block + col / COL_PANEL * panel_stride + n * COL_PANEL;                \
+            for (; c + COL_PANEL <= n_col; c += COL_PANEL, dst += panel_stride) {               \
+                _mm256_storeu_ps(dst, LOAD8(src, c));                                           \
+                _mm256_storeu_ps(dst + 8, LOAD8(src, c + 8));                                   \
+                _mm256_storeu_ps(dst + 16, LOAD8(src, c + 16));                                 \
+            }                                                                                   \
+        }                                                                                       \
+        for (; col % 8 == 0 && c + 8 <= n_col; c += 8) {                                        \
+            _mm256_storeu_ps(block_column(block, panel_stride, n, col + c), LOAD8(src, c));     \
+        }                                                                                       \
+        for (; c < n_col; c++) {                                                                \
+            *block_column(block, panel_stride, n, col + c) = LOAD1(src, c);                     \
+        }                                                                                       \
     }
 
 void mla_load_f32_avx2(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,

@@ -173,6 +173,7 @@ static void test_refusals_of_execution(void **state)
     assert_int_equal(mla_atb_op_execute(op, NULL, NULL, bytes, NULL), 1);
     assert_int_equal(mla_atb_decode_setup(&op, NULL, &bytes), 1);
     assert_int_equal(mla_atb_op_setup(op, NULL, 1, &bytes), 1);
+    mla_atb_op_destroy(op);
     assert_int_equal(mla_atb_op_create(NULL, &op), 1);
     assert_null(op);
     assert_int_equal(mla_atb_op_create(&c->args.param, NULL), 24);

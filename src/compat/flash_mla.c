@@ -43,7 +43,7 @@ static mla_status check_dtype_of_q(const mla_tensor *t, const mla_tensor *q)
                     mla_dtype_name(q->dtype));
 }
 
-/* Scheduler tensors: dtype, shape and device only. Their contents are a hint that the CPU has no use for. */
+/* Scheduler tensors: dtype, shape and device only. Their contents are a hint that no backend has a use for. */
 static mla_status check_hint(const mla_tensor *t, const mla_tensor *q, const char *layout, int32_t ndim,
                              const mla_extent *extent)
 {
@@ -102,6 +102,16 @@ mla_status flash_mla_with_kvcache(const mla_tensor *q, const mla_tensor *k_cache
                                   const float *softmax_scale, bool causal, const mla_tensor *out,
                                   const mla_tensor *softmax_lse)
 {
+    return flash_mla_with_kvcache_on(NULL, q, k_cache, block_table, cache_seqlens, head_dim_v, tile_scheduler_metadata,
+                                     num_splits, softmax_scale, causal, out, softmax_lse);
+}
+
+mla_status flash_mla_with_kvcache_on(const mla_plan_options *options, const mla_tensor *q, const mla_tensor *k_cache,
+                                     const mla_tensor *block_table, const mla_tensor *cache_seqlens, int64_t head_dim_v,
+                                     const mla_tensor *tile_scheduler_metadata, const mla_tensor *num_splits,
+                                     const float *softmax_scale, bool causal, const mla_tensor *out,
+                                     const mla_tensor *softmax_lse)
+{
     mla_problem p;
     mla_problem_init(&p);
     mla_segment *cache = &p.segment[0];
@@ -131,5 +141,5 @@ mla_status flash_mla_with_kvcache(const mla_tensor *q, const mla_tensor *k_cache
     p.d_v = head_dim_v;
     p.softmax_scale = softmax_scale != NULL ? *softmax_scale : (float)(1 / sqrt((double)d));
     cache->visible.rule = causal && p.q.dim[1] > 1 ? MLA_VISIBLE_CAUSAL : MLA_VISIBLE_ALL;
-    return mla_attention(&p, NULL);
+    return mla_attention(&p, options);
 }

@@ -8,6 +8,7 @@
 
 #include "core/parallel.h"
 #include "core/tensor.h"
+#include "cuda/cuda_metadata.h"
 #include "mla/flash_mla.h"
 
 int64_t flash_mla_num_parts(int64_t num_heads_per_head_k, int64_t num_heads_k)
@@ -15,6 +16,34 @@ int64_t flash_mla_num_parts(int64_t num_heads_per_head_k, int64_t num_heads_k)
     (void)num_heads_per_head_k; /* a GPU gives each kv head and each 64 rows a part of their own; a worker takes any */
     (void)num_heads_k;
     return mla_default_workers();
+}
+
+/* Rows (query token, query head) that the original computes side by side. */
+#define ROWS_PER_BLOCK 64
+
+mla_status flash_mla_num_parts_on(mla_device device, int64_t num_heads_per_head_k, int64_t num_heads_k, int64_t *n_part)
+{
+    int32_t n_sm;
+    if (n_part == NULL) {
+        return mla_fail(MLA_STATUS_NULL_POINTER, "n_part is NULL");
+    }
+    if (num_heads_per_head_k < 0 || num_heads_k < 1) {
+        return mla_fail(MLA_STATUS_BAD_VALUE,
+                        "num_heads_per_head_k = %" PRId64 " and num_heads_k = %" PRId64 " must be at least 0 and 1",
+                        num_heads_per_head_k, num_heads_k);
+    }
+    if (device.type == MLA_DEVICE_CPU) {
+        *n_part = flash_mla_num_parts(num_heads_per_head_k, num_heads_k);
+        return MLA_STATUS_OK;
+    }
+    if (device.type != MLA_DEVICE_CUDA) {
+        return mla_fail(MLA_STATUS_BAD_DEVICE, "device.type = %d is not a device type", (int)device.type);
+    }
+    MLA_TRY(mla_cuda_multiprocessors(device.id, &n_sm));
+    int64_t blocks = num_heads_per_head_k / ROWS_PER_BLOCK + (num_heads_per_head_k % ROWS_PER_BLOCK != 0);
+    *n_part = n_sm / num_heads_k / (blocks > 0 ? blocks : 1);
+    *n_part = *n_part > 0 ? *n_part : 1;
+    return MLA_STATUS_OK;
 }
 
 /* ---- arguments --------------------------------------------------------------------------------------------------- */
@@ -29,8 +58,17 @@ static mla_status check_index_tensor(const mla_tensor *t, const char *name, cons
     MLA_TRY(mla_field_check(&field));
     MLA_TRY(mla_field_check_dtype(&field, MLA_DTYPE_BIT(MLA_DTYPE_I32)));
     MLA_TRY(mla_field_check_dims(&field, layout, ndim, extent));
-    MLA_TRY(mla_field_check_contiguous(&field));
-    return mla_field_check_host(&field);
+    return mla_field_check_contiguous(&field);
+}
+
+static mla_status check_device_of(const mla_field *field, const mla_field *of)
+{
+    const mla_device *a = &field->tensor->device, *b = &of->tensor->device;
+    if (a->type == b->type && a->id == b->id) {
+        return MLA_STATUS_OK;
+    }
+    return mla_fail(MLA_STATUS_BAD_DEVICE, "%s is on device %d:%" PRId32 ", but %s is on device %d:%" PRId32,
+                    mla_field_label(field).text, (int)a->type, a->id, mla_field_label(of).text, (int)b->type, b->id);
 }
 
 static mla_status check_arguments(const mla_tensor *cache_seqlens, int64_t num_heads_per_head_k, int64_t num_heads_k,
@@ -43,6 +81,8 @@ static mla_status check_arguments(const mla_tensor *cache_seqlens, int64_t num_h
     MLA_TRY(check_index_tensor(cache_seqlens, seqlens.path, "[b]", 1, &any));
     MLA_TRY(check_index_tensor(metadata, parts.path, "[n_part][8]", 2, (mla_extent[]){any, columns}));
     MLA_TRY(check_index_tensor(num_splits, splits.path, "[b + 1]", 1, &any));
+    MLA_TRY(check_device_of(&parts, &seqlens));
+    MLA_TRY(check_device_of(&splits, &seqlens));
     int64_t b = cache_seqlens->dim[0], n_part = metadata->dim[0];
     if (num_heads_per_head_k < 0) { /* 0: no query tokens */
         return mla_fail(MLA_STATUS_BAD_VALUE, "num_heads_per_head_k = %" PRId64 " must not be negative",
@@ -129,7 +169,23 @@ static void schedule(const int32_t *seqlens, int64_t b, int64_t n_part, int32_t 
 mla_status flash_mla_get_metadata(const mla_tensor *cache_seqlens, int64_t num_heads_per_head_k, int64_t num_heads_k,
                                   const mla_tensor *tile_scheduler_metadata, const mla_tensor *num_splits)
 {
+    return flash_mla_get_metadata_on(NULL, cache_seqlens, num_heads_per_head_k, num_heads_k, tile_scheduler_metadata,
+                                     num_splits);
+}
+
+mla_status flash_mla_get_metadata_on(void *stream, const mla_tensor *cache_seqlens, int64_t num_heads_per_head_k,
+                                     int64_t num_heads_k, const mla_tensor *tile_scheduler_metadata,
+                                     const mla_tensor *num_splits)
+{
     MLA_TRY(check_arguments(cache_seqlens, num_heads_per_head_k, num_heads_k, tile_scheduler_metadata, num_splits));
+    if (cache_seqlens->device.type == MLA_DEVICE_CUDA) {
+        return mla_cuda_flash_mla_metadata(cache_seqlens->device.id, cache_seqlens->data, cache_seqlens->dim[0],
+                                           tile_scheduler_metadata->dim[0], tile_scheduler_metadata->data,
+                                           num_splits->data, stream);
+    }
+    if (stream != NULL) {
+        return mla_fail(MLA_STATUS_BAD_VALUE, "stream must be NULL for tensors in host memory");
+    }
     schedule(cache_seqlens->data, cache_seqlens->dim[0], tile_scheduler_metadata->dim[0], tile_scheduler_metadata->data,
              num_splits->data);
     return MLA_STATUS_OK;

@@ -9,12 +9,19 @@
 
 #include "shape.h"
 
+/* Kernels evaluate the same code. */
+#ifdef __CUDACC__
+#define MLA_RANGE_CODE __host__ __device__ static inline
+#else
+#define MLA_RANGE_CODE static inline
+#endif
+
 /*
  * The rule alone: [*begin, *end) within [0, length) for token `i` of `n_q`. 0 <= i < n_q, length >= 0. An empty range
  * has *begin == *end. Limits below -1 count as -1, a ratio below 1 as 1, a negative residual as 0.
  */
-static inline void mla_rule_range(const mla_visible *visible, int64_t residual, int64_t length, int64_t n_q, int64_t i,
-                                  int64_t *begin, int64_t *end)
+MLA_RANGE_CODE void mla_rule_range(const mla_visible *visible, int64_t residual, int64_t length, int64_t n_q, int64_t i,
+                                   int64_t *begin, int64_t *end)
 {
     int64_t behind = n_q - 1 - i;   /* query tokens after this one, >= 0 */
     int64_t seen = length - behind; /* keys up to and including the token's own, may be negative */

@@ -10,11 +10,6 @@
 static mla_status cuda_accepts(const mla_problem *problem, const mla_shape *shape)
 {
     (void)shape;
-    if (problem->p_rounding != MLA_P_ROUND_NONE) {
-        return mla_fail(MLA_STATUS_UNSUPPORTED,
-                        "p_rounding = %d (%s) is not available on the CUDA backend yet, only 0 (none)",
-                        (int)problem->p_rounding, mla_p_rounding_word(problem->p_rounding));
-    }
     if (problem->arithmetic != MLA_ARITHMETIC_F32) {
         return mla_fail(MLA_STATUS_UNSUPPORTED,
                         "arithmetic = %d (int16) is not available on the CUDA backend, only 0 (f32)",

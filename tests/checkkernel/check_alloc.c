@@ -249,8 +249,8 @@ static void check_run(void)
 }
 
 const ck_test ck_alloc_tests[] = {
-    {.name = "alloc/plan_build", .run = check_plan_build, .once = true, .library = true},
-    {.name = "alloc/one_shot", .run = check_one_shot, .once = true, .library = true},
-    {.name = "alloc/run", .run = check_run, .library = true},
+    {.name = "alloc/plan_build", .run = check_plan_build, .host = true, .once = true, .library = true},
+    {.name = "alloc/one_shot", .run = check_one_shot, .host = true, .once = true, .library = true},
+    {.name = "alloc/run", .run = check_run, .host = true, .library = true},
     {0},
 };

@@ -263,13 +263,13 @@ static void case_b16(void)
 }
 
 const ck_test ck_case_large_tests[] = {
-    {.name = "case/B1", .run = case_b1},
-    {.name = "case/B3", .run = case_b3},
-    {.name = "case/B5", .run = case_b5},
-    {.name = "case/B6", .run = case_b6},
-    {.name = "case/B7", .run = case_b7},
-    {.name = "case/B7_unpaged", .run = case_b7_unpaged},
-    {.name = "case/B10", .run = case_b10},
+    {.name = "case/B1", .run = case_b1, .host = true},
+    {.name = "case/B3", .run = case_b3, .host = true},
+    {.name = "case/B5", .run = case_b5, .host = true},
+    {.name = "case/B6", .run = case_b6, .host = true},
+    {.name = "case/B7", .run = case_b7, .host = true},
+    {.name = "case/B7_unpaged", .run = case_b7_unpaged, .host = true},
+    {.name = "case/B10", .run = case_b10, .host = true},
     {.name = "case/B11", .run = case_b11},
     {.name = "case/B12", .run = case_b12},
     {.name = "case/B13", .run = case_b13},

@@ -613,14 +613,14 @@ static void check_isa(void)
 }
 
 const ck_test ck_plan_tests[] = {
-    {.name = "plan/info", .run = check_info, .library = true},
-    {.name = "plan/stale", .run = check_stale, .library = true},
-    {.name = "plan/unsupported", .run = check_unsupported, .library = true},
-    {.name = "plan/parallel_region", .run = check_parallel_region, .once = true, .library = true},
-    {.name = "plan/reuse", .run = check_reuse, .library = true},
-    {.name = "plan/workspace", .run = check_workspace, .library = true},
-    {.name = "plan/one_shot", .run = check_one_shot, .once = true, .library = true},
-    {.name = "plan/shared", .run = check_shared, .once = true, .library = true},
-    {.name = "plan/isa", .run = check_isa, .library = true},
+    {.name = "plan/info", .run = check_info, .host = true, .library = true},
+    {.name = "plan/stale", .run = check_stale, .host = true, .library = true},
+    {.name = "plan/unsupported", .run = check_unsupported, .host = true, .library = true},
+    {.name = "plan/parallel_region", .run = check_parallel_region, .host = true, .once = true, .library = true},
+    {.name = "plan/reuse", .run = check_reuse, .host = true, .library = true},
+    {.name = "plan/workspace", .run = check_workspace, .host = true, .library = true},
+    {.name = "plan/one_shot", .run = check_one_shot, .host = true, .once = true, .library = true},
+    {.name = "plan/shared", .run = check_shared, .host = true, .once = true, .library = true},
+    {.name = "plan/isa", .run = check_isa, .host = true, .library = true},
     {0},
 };

@@ -699,11 +699,11 @@ static void check_random(void)
 }
 
 const ck_test ck_relation_tests[] = {
-    {.name = "relations/threads", .run = check_threads},
-    {.name = "relations/alone", .run = check_alone},
-    {.name = "relations/together", .run = check_together},
-    {.name = "relations/permuted", .run = check_permuted},
-    {.name = "relations/pages", .run = check_pages},
+    {.name = "relations/threads", .run = check_threads, .host = true},
+    {.name = "relations/alone", .run = check_alone, .host = true},
+    {.name = "relations/together", .run = check_together, .host = true},
+    {.name = "relations/permuted", .run = check_permuted, .host = true},
+    {.name = "relations/pages", .run = check_pages, .host = true},
     {.name = "relations/strides", .run = check_strides},
     {.name = "relations/poison", .run = check_poison},
     {.name = "relations/nan_isolation", .run = check_nan_isolation},

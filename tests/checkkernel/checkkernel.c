@@ -16,8 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "checkkernel.h"
 #include "core/plan.h"
+#include "subject_cuda.h"
 
 double ck_clock(void)
 {
@@ -119,6 +119,10 @@ static void run_child(const ck_test *test, const ck_subject *subject)
     alarm(TEST_TIMEOUT_SECONDS);
     ck_subject_now = subject;
     ck_test_now = test;
+    const char *why;
+    if (subject->backend == MLA_BACKEND_CUDA && !ck_cuda_device(&why)) {
+        ck_skip("%s", why);
+    }
     if (subject->isa && mla_set_isa(subject->isa) != MLA_STATUS_OK) {
         ck_fail("mla_set_isa: %s", mla_last_error());
     }
@@ -225,8 +229,10 @@ static void add_subject(mla_backend backend, const char *isa)
     if (n_subject == MAX_SUBJECT) {
         return;
     }
-    snprintf(subject_names[n_subject], sizeof subject_names[0], "%s%s%s", backend == MLA_BACKEND_REF ? "ref" : "cpu",
-             isa ? "/" : "", isa ? isa : "");
+    static const char *const names[] =
+        {[MLA_BACKEND_CPU] = "cpu", [MLA_BACKEND_REF] = "ref", [MLA_BACKEND_CUDA] = "cuda"};
+    snprintf(subject_names[n_subject], sizeof subject_names[0], "%s%s%s", names[backend], isa ? "/" : "",
+             isa ? isa : "");
     subjects[n_subject] = (ck_subject){.name = subject_names[n_subject], .backend = backend, .isa = isa};
     n_subject++;
 }
@@ -236,6 +242,10 @@ static bool find_subjects(const options *wanted)
 {
     if (wanted->backend && strcmp(wanted->backend, "ref") == 0) {
         add_subject(MLA_BACKEND_REF, NULL);
+        return true;
+    }
+    if (wanted->backend && strcmp(wanted->backend, "cuda") == 0) {
+        add_subject(MLA_BACKEND_CUDA, NULL);
         return true;
     }
     mla_isa_info info[MAX_SUBJECT];
@@ -275,6 +285,10 @@ static int run_all(const options *wanted)
     for (size_t i = 0; ck_test_at(i); i++) {
         const ck_test *test = ck_test_at(i);
         if (wanted->test && !strstr(test->name, wanted->test)) {
+            continue;
+        }
+        bool cuda = n_subject > 0 && subjects[0].backend == MLA_BACKEND_CUDA;
+        if (cuda ? test->host : test->cuda) {
             continue;
         }
         /* what does not depend on the level is tested once, at the highest */
@@ -323,7 +337,7 @@ static int self_test(const options *wanted)
     ck_subject healthy = {.name = "no bug", .broken = true};
     for (size_t i = 0; ck_test_at(i); i++) {
         const ck_test *test = ck_test_at(i);
-        if (test->library || (wanted->test && !strstr(test->name, wanted->test))) {
+        if (test->library || test->cuda || (wanted->test && !strstr(test->name, wanted->test))) {
             continue;
         }
         outcome o = run_test(test, &healthy);
@@ -359,14 +373,16 @@ static int self_test(const options *wanted)
 
 /* ---- main -------------------------------------------------------------------------------------------------------- */
 
-static const char usage[] = "usage: checkkernel [options]\n"
-                            "  --test WORD      only tests whose name contains WORD\n"
-                            "  --isa LEVEL      only this ISA level (scalar, avx2, ...)\n"
-                            "  --backend NAME   cpu (default), or ref: the oracle against itself, to test the tests\n"
-                            "  --seed N         seed of all random data (default: 1)\n"
-                            "  --seconds N      how long the tests of random problems run (default: 4)\n"
-                            "  --list           names of all tests\n"
-                            "  --self-test      plant known bugs and demand that each is caught\n";
+static const char usage[] =
+    "usage: checkkernel [options]\n"
+    "  --test WORD      only tests whose name contains WORD\n"
+    "  --isa LEVEL      only this ISA level (scalar, avx2, ...)\n"
+    "  --backend NAME   cpu (default); cuda: on the first GPU; ref: the oracle against itself, to\n"
+    "                   test the tests\n"
+    "  --seed N         seed of all random data (default: 1)\n"
+    "  --seconds N      how long the tests of random problems run (default: 4)\n"
+    "  --list           names of all tests\n"
+    "  --self-test      plant known bugs and demand that each is caught\n";
 
 int main(int argc, char **argv)
 {
@@ -398,7 +414,8 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    if (wanted.backend && strcmp(wanted.backend, "ref") != 0 && strcmp(wanted.backend, "cpu") != 0) {
+    if (wanted.backend && strcmp(wanted.backend, "ref") != 0 && strcmp(wanted.backend, "cpu") != 0 &&
+        strcmp(wanted.backend, "cuda") != 0) {
         fprintf(stderr, "checkkernel: there is no backend '%s'\n", wanted.backend);
         return 2;
     }

@@ -11,7 +11,7 @@
  *     inputs.c           random numbers and value distributions
  *     make_problem.c     from a ck_config to a filled-in mla_problem
  *     compare.c          verdicts against the oracle
- *     subject.c          the library, as the thing under test
+ *     subject.c          the library, as the thing under test; subject_cuda.c on a GPU
  *     broken.c           an attention of our own with bugs to switch on: the self-test
  *     check_*.c          the tests
  */
@@ -257,10 +257,12 @@ typedef struct ck_test {
     bool once;       /* not repeated for every ISA level */
     const char *isa; /* only for this level; NULL: for all */
     bool library;    /* about the library itself, its plans or kernels: our own attention cannot stand in for it */
+    bool host;       /* about host memory, or about what only the CPU backend promises: not for GPUs */
+    bool cuda;       /* about GPUs alone */
 } ck_test;
 
 extern const ck_test ck_attention_tests[], ck_relation_tests[], ck_case_tests[], ck_plan_tests[], ck_alloc_tests[],
-    ck_format_tests[], ck_rounding_tests[], ck_rounded_relation_tests[];
+    ck_format_tests[], ck_rounding_tests[], ck_rounded_relation_tests[], ck_cuda_tests[];
 
 /* One test per kernel that the library lists; NULL behind the last. */
 const ck_test *ck_kernel_test_at(size_t index);

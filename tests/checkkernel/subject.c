@@ -3,7 +3,7 @@
  */
 #include <stdint.h>
 
-#include "checkkernel.h"
+#include "subject_cuda.h"
 
 const ck_subject *ck_subject_now;
 uint64_t ck_seed;
@@ -16,6 +16,9 @@ mla_status ck_try_execute(const mla_problem *problem, const ck_run *run)
     int32_t n_thread = run->n_thread > 0 ? run->n_thread : 1;
     if (ck_subject_now->broken) {
         return ck_broken_attention(problem, ck_subject_now->bug, run->executor ? run->executor->n_worker : n_thread);
+    }
+    if (ck_subject_now->backend == MLA_BACKEND_CUDA) {
+        return ck_cuda_execute(problem);
     }
     mla_plan_options options = {.backend = ck_subject_now->backend, .n_thread = n_thread, .executor = run->executor};
     mla_plan *plan = NULL;

@@ -1,4 +1,4 @@
-"""DeepSeek's flash_mla interface on any CPU, for torch tensors.
+"""DeepSeek's flash_mla interface on any CPU and on NVIDIA GPUs, for torch tensors.
 
     from flash_mla import flash_mla_with_kvcache, get_mla_metadata
 

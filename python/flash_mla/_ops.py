@@ -1,12 +1,13 @@
 """The three operators that compute, and their registration with torch.library.
 
-Each has one implementation (`*_cpu`) and one rule for its outputs (`*_outputs`). A plain eager call runs the
-implementation directly; whatever has to see the operator (torch.compile, a dispatch mode, a functorch transform, the
-profiler) gets it through `torch.ops.flash_mla`.
+Each has one implementation (`*_run`, for the CPU and for NVIDIA GPUs) and one rule for its outputs (`*_outputs`). A
+plain eager call runs the implementation directly; whatever has to see the operator (torch.compile, a dispatch mode, a
+functorch transform, the profiler) gets it through `torch.ops.flash_mla`.
 """
 
 import torch
 from mla import _core
+from mla._launch import launch_of
 from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
@@ -20,7 +21,7 @@ def _direct(tensor):
     return (
         not torch.compiler.is_compiling()
         and type(tensor) is Tensor
-        and tensor.is_cpu
+        and (tensor.is_cpu or tensor.is_cuda)
         and not is_in_torch_dispatch_mode()
         and not _functorch_active()
         and not _profiling()
@@ -28,8 +29,8 @@ def _direct(tensor):
 
 
 def _require_device(name, value):
-    if value.device.type not in ("cpu", "meta"):
-        raise NotImplementedError(f"{name} is on {value.device}; this build of libmla computes on the CPU")
+    if value.device.type not in ("cpu", "cuda", "meta"):
+        raise NotImplementedError(f"{name} is on {value.device}; libmla computes on the CPU and on NVIDIA GPUs")
 
 
 # ---- decode ----------------------------------------------------------------------------------------------------------
@@ -38,7 +39,7 @@ def _require_device(name, value):
 def decode(q, k_cache, block_table, cache_seqlens, head_dim_v, metadata, num_splits, softmax_scale, causal, attn_sink):
     """(out [b, s_q, h_q, head_dim_v], lse [b, h_q, s_q])"""
     if _direct(q):
-        return _decode_cpu(
+        return _decode_run(
             q, k_cache, block_table, cache_seqlens, head_dim_v, metadata, num_splits, softmax_scale, causal, attn_sink
         )
     _require_device("q", q)
@@ -56,7 +57,7 @@ def _decode_outputs(q, head_dim_v):
     return q.new_empty((b, s_q, h_q, head_dim_v)), q.new_empty((b, h_q, s_q), dtype=torch.float32)
 
 
-def _decode_cpu(
+def _decode_run(
     q, k_cache, block_table, cache_seqlens, head_dim_v, metadata, num_splits, softmax_scale, causal, attn_sink
 ):
     out, lse = _decode_outputs(q, head_dim_v)
@@ -73,6 +74,7 @@ def _decode_cpu(
         attn_sink,
         out,
         lse,
+        *launch_of(q),
     )
     return out, lse
 
@@ -87,17 +89,21 @@ def _decode_fake(
 
 
 @torch.compiler.assume_constant_result
-def _parts_of_this_machine():
+def _parts_of_this_machine(num_heads_per_head_k, num_heads_k, gpu):
     # On the CPU the number depends on the threads, not on the heads. A traced program keeps the number it was traced
     # with, in plain sight as an argument of the operator, so that its outputs keep the shapes it expects.
-    return _core.num_parts(1, 1)
+    return _core.num_parts(num_heads_per_head_k, num_heads_k, gpu)
 
 
 def metadata(cache_seqlens, num_heads_per_head_k, num_heads_k):
     """(tile_scheduler_metadata [n_part, 8], num_splits [b + 1])"""
-    n_part = _parts_of_this_machine()
+    if cache_seqlens.is_cuda:
+        gpu = cache_seqlens.device.index
+        n_part = _parts_of_this_machine(num_heads_per_head_k, num_heads_k, 0 if gpu is None else gpu)
+    else:
+        n_part = _parts_of_this_machine(1, 1, -1)
     if _direct(cache_seqlens):
-        return _metadata_cpu(cache_seqlens, num_heads_per_head_k, num_heads_k, n_part)
+        return _metadata_run(cache_seqlens, num_heads_per_head_k, num_heads_k, n_part)
     _require_device("cache_seqlens", cache_seqlens)
     return torch.ops.flash_mla.get_metadata.default(cache_seqlens, num_heads_per_head_k, num_heads_k, n_part)
 
@@ -109,9 +115,10 @@ def _metadata_outputs(cache_seqlens, num_heads_per_head_k, num_heads_k, n_part):
     )
 
 
-def _metadata_cpu(cache_seqlens, num_heads_per_head_k, num_heads_k, n_part):
+def _metadata_run(cache_seqlens, num_heads_per_head_k, num_heads_k, n_part):
     tile_scheduler_metadata, num_splits = _metadata_outputs(cache_seqlens, num_heads_per_head_k, num_heads_k, n_part)
-    _core.get_metadata(cache_seqlens, num_heads_per_head_k, num_heads_k, tile_scheduler_metadata, num_splits)
+    stream, _ = launch_of(cache_seqlens)
+    _core.get_metadata(cache_seqlens, num_heads_per_head_k, num_heads_k, tile_scheduler_metadata, num_splits, stream)
     return tile_scheduler_metadata, num_splits
 
 
@@ -121,7 +128,7 @@ def _metadata_cpu(cache_seqlens, num_heads_per_head_k, num_heads_k, n_part):
 def varlen(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal):
     """(out [n_token, h_q, d_v], lse [n_token, h_q])"""
     if _direct(q):
-        return _varlen_cpu(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal)
+        return _varlen_run(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal)
     _require_device("q", q)
     return torch.ops.flash_mla.attn_varlen.default(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal)
 
@@ -133,10 +140,15 @@ def _varlen_outputs(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal
     return q.new_empty((n_token, h_q, v.shape[-1])), q.new_empty((n_token, h_q), dtype=torch.float32)
 
 
-def _varlen_cpu(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal):
+def _varlen_run(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal):
     out, lse = _varlen_outputs(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal)
-    _core.attn_varlen(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal, out, lse)
     # Padding rows before the first and after the last sequence belong to nobody: they get what a row without keys gets.
+    if q.is_cuda:  # where the sequences begin and end, the CPU cannot know without waiting
+        out.zero_()
+        lse.fill_(float("inf"))
+        _core.attn_varlen(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal, out, lse, *launch_of(q))
+        return out, lse
+    _core.attn_varlen(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal, out, lse, None, None)
     first, last = int(cu_seqlens_qo[0]), int(cu_seqlens_qo[-1])
     for padding in (slice(0, first), slice(last, None)):
         out[padding].zero_()
@@ -153,6 +165,7 @@ def _register(schema, implementation, shape_rule):
     name = schema.partition("(")[0]
     _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
     _library.impl(name, implementation, "CPU")
+    _library.impl(name, implementation, "CUDA")
     # Forward only, like the original: outputs do not require grad, and nothing is recorded.
     _library.impl(name, torch.library.fallthrough_kernel, "Autograd")
     torch.library.register_fake(f"flash_mla::{name}", shape_rule, lib=_library)
@@ -162,18 +175,18 @@ _register(
     "with_kvcache(Tensor q, Tensor k_cache, Tensor block_table, Tensor cache_seqlens, SymInt head_dim_v, "
     "Tensor? tile_scheduler_metadata, Tensor? num_splits, float softmax_scale, bool causal, Tensor? attn_sink) "
     "-> (Tensor, Tensor)",
-    _decode_cpu,
+    _decode_run,
     _decode_fake,
 )
 _register(
     "get_metadata(Tensor cache_seqlens, SymInt num_heads_per_head_k, SymInt num_heads_k, int n_part) "
     "-> (Tensor, Tensor)",
-    _metadata_cpu,
+    _metadata_run,
     _metadata_outputs,
 )
 _register(
     "attn_varlen(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_qo, Tensor cu_seqlens_kv, float softmax_scale, "
     "bool causal) -> (Tensor, Tensor)",
-    _varlen_cpu,
+    _varlen_run,
     _varlen_outputs,
 )

@@ -59,7 +59,7 @@ def get_mla_metadata(*args, **kwargs) -> Tuple[Union[FlashMLASchedMeta, Tensor],
 
     get_mla_metadata(cache_seqlens, num_heads_per_head_k, num_heads_k, num_heads_q=None, is_fp8_kvcache=False,
                      topk=None) -> (tile_scheduler_metadata, num_splits)
-        cache_seqlens           int32 [b], contiguous: keys per request
+        cache_seqlens           int32 [b], contiguous, on the CPU or on an NVIDIA GPU: keys per request
         num_heads_per_head_k    s_q * h_q // h_k; also called num_q_tokens_per_head_k
         num_heads_k             h_k
         num_heads_q             ignored
@@ -124,6 +124,10 @@ def flash_mla_with_kvcache(
     enable_batch_invariant: bool = False,
 ) -> Tuple[Tensor, Tensor]:
     """Decode attention over a paged cache whose row holds key and value at once; returns (out, lse).
+
+    All tensors are on the CPU, or all on one NVIDIA GPU: there the work is queued on torch's current stream, nothing
+    waits for it, and CUDA graphs may capture it; bad page ids, and lengths beyond the table, raise nothing there: they
+    hide their keys.
 
     q              bf16 or f16 [b, s_q, h_q, d], last stride 1, the others free
     k_cache        dtype of q, [n_page, page_size, h_k, d], likewise; h_q % h_k == 0; any page size

@@ -4,6 +4,7 @@ import operator
 from typing import Any, NamedTuple, Optional, Tuple, Union
 
 from . import _core
+from ._launch import launch_of
 from ._outputs import empty_like_library
 
 _LAYOUT = {"row": 0, "nz": 1}
@@ -14,7 +15,7 @@ _LSE_BASE = {"e": 0, "2": 1}
 _LSE_EMPTY = {"+inf": 0, "-inf": 1, "0": 2}
 _P_ROUNDING = {"none": 0, "16bit": 1, "int8": 2, "hif8": 3}
 _ARITHMETIC = {"f32": 0, "int16": 1}
-_BACKEND = {"auto": 0, "cpu": 1, "ref": 2}
+_BACKEND = {"auto": 0, "cpu": 1, "ref": 2, "cuda": 3}
 
 
 class Visible(NamedTuple):
@@ -191,6 +192,7 @@ def attention(
     arithmetic: str = "f32",
     backend: str = "auto",
     n_thread: int = 0,
+    stream: Optional[int] = None,
     dtype: Optional[str] = None,
 ) -> Tuple[Any, Any]:
     """Attention of q over k and v; returns (out, lse).
@@ -200,10 +202,10 @@ def attention(
         s[j] = softmax_scale * <q[t, h], k[j]> (+ mask)    out[t, h] = sum_j softmax(s)[j] * v[j]
         lse[t, h] = log(sum_j exp(s[j]))                   v[j] = first d_v columns of row j, or an array of its own
 
-    Arrays may be NumPy, torch, or anything with `__dlpack__`, on the CPU, with any strides except that the last must be
-    1. They are not copied. Values are f32, f16 or bf16 (torch.bfloat16, ml_dtypes.bfloat16, or uint16 with
-    dtype="bf16"); q, k and v may be HiFloat8 (uint8, see `hif8_quantize`) or int8 too. Everything that counts or points
-    is int32.
+    Arrays may be NumPy, torch, or anything with `__dlpack__`, all on the CPU or all on one NVIDIA GPU, with any strides
+    except that the last must be 1. They are not copied. Values are f32, f16 or bf16 (torch.bfloat16,
+    ml_dtypes.bfloat16, or uint16 with dtype="bf16"); q, k and v may be HiFloat8 (uint8, see `hif8_quantize`) or int8
+    too. Everything that counts or points is int32.
 
     Queries
         q           [n_seq, n_q, n_head, d] ("batched") or [n_token, n_head, d] ("packed")
@@ -243,8 +245,11 @@ def attention(
         lse_empty  lse of a token that sees no key (its out is 0): "+inf", "-inf" or "0"
         p_rounding, p_tile, arithmetic   numerics that some contracts prescribe: see mla_problem.h
     Running
-        backend    "auto", "cpu", or "ref" (the fp64 oracle: slow)
+        backend    "auto" (where the arrays are), "cpu", "cuda", or "ref" (the fp64 oracle: slow, on the CPU)
         n_thread   0: OpenMP decides. The bits of a result never depend on it
+        stream     GPU: address of a CUDA stream; default: torch's current one for torch tensors, else the default
+                   stream. The call queues its work there and returns; CUDA graphs may capture it. Numbers inside index arrays
+                   are not checked then: a bad one hides its keys
 
     Raises ValueError (shapes, strides, values, numbers inside index arrays), TypeError (no array, wrong dtype),
     NotImplementedError (legal, but not in this build), MemoryError; the message names the argument (`second.k` is the k
@@ -315,6 +320,7 @@ def attention(
         _choose("backend", backend, _BACKEND),
         n_thread,
         u16_is_bf16,
+        *launch_of(q, stream),
     )
     return out, lse
 

@@ -8,7 +8,7 @@ _TORCH_NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
 
 def empty_like_library(q, shape, dtype, u16_is_bf16):
-    """An uninitialised array on the CPU: torch's if q is, else NumPy's. dtype: "f32", "f16", "bf16"; None: as q."""
+    """An uninitialised array where q is: torch's if q is, else NumPy's. dtype: "f32", "f16", "bf16"; None: as q."""
     if dtype is not None and dtype not in _TORCH_NAMES:
         raise ValueError(f"out_dtype = {dtype!r} must be one of 'f32', 'f16', 'bf16'")
     torch = sys.modules.get("torch")

@@ -83,6 +83,8 @@ enum {
     ARG_BACKEND,
     ARG_N_THREAD,
     ARG_U16_IS_BF16,
+    ARG_STREAM,
+    ARG_ALLOCATE,
     N_ARG
 };
 
@@ -187,7 +189,6 @@ static int read_numbers(PyObject *const *args, mla_problem *problem, mla_plan_op
     problem->p_rounding = (mla_p_rounding)p_rounding;
     problem->p_tile = (int32_t)p_tile;
     problem->arithmetic = (mla_arithmetic)arithmetic;
-    memset(options, 0, sizeof *options);
     options->backend = (mla_backend)backend;
     options->n_thread = (int32_t)n_thread;
     return PyErr_Occurred() ? -1 : 0;
@@ -220,15 +221,20 @@ PyObject *py_attention(PyObject *self, PyObject *const *args, Py_ssize_t n)
     borrow.u16_is_bf16 = args[ARG_U16_IS_BF16] == Py_True;
     mla_problem problem;
     mla_problem_init(&problem);
-    mla_plan_options options;
+    py_launch launch;
     PyObject *result = NULL;
     if (read_arrays(&borrow, args, &problem) == 0 && read_segments(&borrow, args[ARG_SEGMENTS], &problem) == 0 &&
-        read_numbers(args, &problem, &options) == 0) {
+        py_launch_read(&launch, &borrow, args[ARG_STREAM], args[ARG_ALLOCATE]) == 0 &&
+        read_numbers(args, &problem, &launch.options) == 0) {
         mla_status status;
-        Py_BEGIN_ALLOW_THREADS
-        status = mla_attention(&problem, &options);
-        Py_END_ALLOW_THREADS
-        result = py_result(status);
+        if (py_launch_is_free(&launch)) {
+            Py_BEGIN_ALLOW_THREADS
+            status = mla_attention(&problem, &launch.options);
+            Py_END_ALLOW_THREADS
+        } else {
+            status = mla_attention(&problem, &launch.options);
+        }
+        result = py_launch_end(&launch, status);
     }
     py_borrow_end(&borrow);
     return result;

@@ -41,6 +41,29 @@ void py_borrow_end(py_borrow *borrow);
 /* As py_borrow_input(), but None leaves *tensor absent, with nothing but the name under which it would be missed. */
 int py_borrow_optional(py_borrow *borrow, PyObject *array, const char *name, mla_tensor *tensor);
 
+/* ---- GPUs: py_launch.c ------------------------------------------------------------------------------------------- */
+
+/* The options of a call, with where a GPU's stream and workspace come from. Lives as long as the call. */
+typedef struct py_launch {
+    mla_plan_options options;
+    mla_allocator allocator;
+    py_borrow *borrow;
+    PyObject *allocate, *held;
+} py_launch;
+
+/* stream: an address as int, or None; allocator: a function from bytes to an array on the GPU, or None for the
+ * library's own. Returns 0, or -1 with an error set. */
+int py_launch_read(py_launch *launch, py_borrow *borrow, PyObject *stream, PyObject *allocator);
+
+/* The GIL may be let go during a call with these options: no Python function is called from it. */
+static inline bool py_launch_is_free(const py_launch *launch)
+{
+    return launch->allocate == NULL;
+}
+
+/* As py_result(), once the call is over; an error that the allocator set goes first. */
+PyObject *py_launch_end(py_launch *launch, mla_status status);
+
 /* ---- values and errors: py_module.c ------------------------------------------------------------------------------ */
 
 /* Integer argument; a bool or a float is refused with TypeError. Returns 0 or -1. */

@@ -63,7 +63,7 @@ static int check_decode(const decode_call *call)
 
 /* The interface of 2025 has no sink, the library's problem has: the rest is lowered as flash_mla_with_kvcache()
  * does. */
-static mla_status decode_with_sink(const decode_call *call)
+static mla_status decode_with_sink(const decode_call *call, const mla_plan_options *options)
 {
     mla_problem problem;
     mla_problem_init(&problem);
@@ -78,23 +78,36 @@ static mla_status decode_with_sink(const decode_call *call)
     problem.o = call->out;
     problem.lse = call->lse;
     swap_last_two(&problem.lse);
-    return mla_attention(&problem, NULL);
+    return mla_attention(&problem, options);
+}
+
+static mla_status decode(const decode_call *call, const mla_plan_options *options)
+{
+    if (call->sink.ndim != 0) {
+        return decode_with_sink(call, options);
+    }
+    return flash_mla_with_kvcache_on(options, &call->q, &call->k_cache, &call->block_table, &call->cache_seqlens,
+                                     call->head_dim_v, call->metadata.ndim != 0 ? &call->metadata : NULL,
+                                     call->num_splits.ndim != 0 ? &call->num_splits : NULL, &call->softmax_scale,
+                                     call->causal, &call->out, &call->lse);
 }
 
 const char py_flash_mla_doc[] =
     "with_kvcache(q, k_cache, block_table, cache_seqlens, head_dim_v, tile_scheduler_metadata, num_splits,\n"
-    "             softmax_scale, causal, attn_sink, out, lse); the public form is flash_mla.flash_mla_with_kvcache().";
+    "             softmax_scale, causal, attn_sink, out, lse, stream, allocate); the public form is\n"
+    "flash_mla.flash_mla_with_kvcache().";
 
 PyObject *py_flash_mla(PyObject *self, PyObject *const *args, Py_ssize_t n)
 {
     (void)self;
-    if (py_count("with_kvcache", n, 12) != 0) {
+    if (py_count("with_kvcache", n, 14) != 0) {
         return NULL;
     }
     py_borrow borrow;
     borrow.n_held = 0;
     borrow.u16_is_bf16 = false;
     decode_call call;
+    py_launch launch;
     PyObject *result = NULL;
     if (py_borrow_input(&borrow, args[0], "q", &call.q) != 0 ||
         py_borrow_input(&borrow, args[1], "k_cache", &call.k_cache) != 0 ||
@@ -105,7 +118,8 @@ PyObject *py_flash_mla(PyObject *self, PyObject *const *args, Py_ssize_t n)
         py_borrow_optional(&borrow, args[6], "num_splits", &call.num_splits) != 0 ||
         py_borrow_optional(&borrow, args[9], "attn_sink", &call.sink) != 0 ||
         py_borrow_output(&borrow, args[10], "out", &call.out) != 0 ||
-        py_borrow_output(&borrow, args[11], "lse", &call.lse) != 0) {
+        py_borrow_output(&borrow, args[11], "lse", &call.lse) != 0 ||
+        py_launch_read(&launch, &borrow, args[12], args[13]) != 0) {
         goto end;
     }
     if (py_float(args[7], "softmax_scale", &call.softmax_scale) != 0) {
@@ -116,30 +130,27 @@ PyObject *py_flash_mla(PyObject *self, PyObject *const *args, Py_ssize_t n)
         goto end;
     }
     mla_status status;
-    Py_BEGIN_ALLOW_THREADS
-    if (call.sink.ndim != 0) {
-        status = decode_with_sink(&call);
+    if (py_launch_is_free(&launch)) {
+        Py_BEGIN_ALLOW_THREADS
+        status = decode(&call, &launch.options);
+        Py_END_ALLOW_THREADS
     } else {
-        status = flash_mla_with_kvcache(&call.q, &call.k_cache, &call.block_table, &call.cache_seqlens, call.head_dim_v,
-                                        call.metadata.ndim != 0 ? &call.metadata : NULL,
-                                        call.num_splits.ndim != 0 ? &call.num_splits : NULL, &call.softmax_scale,
-                                        call.causal, &call.out, &call.lse);
+        status = decode(&call, &launch.options);
     }
-    Py_END_ALLOW_THREADS
-    result = py_result(status);
+    result = py_launch_end(&launch, status);
 end:
     py_borrow_end(&borrow);
     return result;
 }
 
 const char py_get_metadata_doc[] =
-    "get_metadata(cache_seqlens, num_heads_per_head_k, num_heads_k, tile_scheduler_metadata, num_splits) fills the last\n"
-    "two; the public form is flash_mla.get_mla_metadata().";
+    "get_metadata(cache_seqlens, num_heads_per_head_k, num_heads_k, tile_scheduler_metadata, num_splits, stream) fills\n"
+    "the last two tensors; the public form is flash_mla.get_mla_metadata().";
 
 PyObject *py_get_metadata(PyObject *self, PyObject *const *args, Py_ssize_t n)
 {
     (void)self;
-    if (py_count("get_metadata", n, 5) != 0) {
+    if (py_count("get_metadata", n, 6) != 0) {
         return NULL;
     }
     py_borrow borrow;
@@ -147,41 +158,46 @@ PyObject *py_get_metadata(PyObject *self, PyObject *const *args, Py_ssize_t n)
     borrow.u16_is_bf16 = false;
     mla_tensor cache_seqlens, metadata, num_splits;
     int64_t num_heads_per_head_k, num_heads_k;
+    py_launch launch;
     PyObject *result = NULL;
-    if (py_borrow_input(&borrow, args[0], "cache_seqlens", &cache_seqlens) == 0 &&
+    if (py_launch_read(&launch, &borrow, args[5], Py_None) == 0 &&
+        py_borrow_input(&borrow, args[0], "cache_seqlens", &cache_seqlens) == 0 &&
         py_integer(args[1], "num_heads_per_head_k", &num_heads_per_head_k) == 0 &&
         py_integer(args[2], "num_heads_k", &num_heads_k) == 0 &&
         py_borrow_output(&borrow, args[3], "tile_scheduler_metadata", &metadata) == 0 &&
         py_borrow_output(&borrow, args[4], "num_splits", &num_splits) == 0) {
-        result = py_result(flash_mla_get_metadata(&cache_seqlens, num_heads_per_head_k, num_heads_k, &metadata,
-                                                  &num_splits));
+        result = py_result(flash_mla_get_metadata_on(launch.options.stream, &cache_seqlens, num_heads_per_head_k,
+                                                     num_heads_k, &metadata, &num_splits));
     }
     py_borrow_end(&borrow);
     return result;
 }
 
 const char py_num_parts_doc[] =
-    "num_parts(num_heads_per_head_k, num_heads_k) -> int: rows of a tile_scheduler_metadata tensor on this machine.";
+    "num_parts(num_heads_per_head_k, num_heads_k, gpu) -> int: rows of a tile_scheduler_metadata tensor on the GPU of that\n"
+    "number, -1: on the CPU.";
 
 PyObject *py_num_parts(PyObject *self, PyObject *const *args, Py_ssize_t n)
 {
     (void)self;
-    int64_t num_heads_per_head_k, num_heads_k;
-    if (py_count("num_parts", n, 2) != 0 || py_integer(args[0], "num_heads_per_head_k", &num_heads_per_head_k) != 0 ||
-        py_integer(args[1], "num_heads_k", &num_heads_k) != 0) {
+    int64_t num_heads_per_head_k, num_heads_k, gpu, n_part;
+    if (py_count("num_parts", n, 3) != 0 || py_integer(args[0], "num_heads_per_head_k", &num_heads_per_head_k) != 0 ||
+        py_integer(args[1], "num_heads_k", &num_heads_k) != 0 || py_integer(args[2], "gpu", &gpu) != 0) {
         return NULL;
     }
-    return PyLong_FromLongLong(flash_mla_num_parts(num_heads_per_head_k, num_heads_k));
+    mla_device device = {gpu < 0 ? MLA_DEVICE_CPU : MLA_DEVICE_CUDA, gpu < 0 ? 0 : (int32_t)gpu};
+    mla_status status = flash_mla_num_parts_on(device, num_heads_per_head_k, num_heads_k, &n_part);
+    return status == MLA_STATUS_OK ? PyLong_FromLongLong(n_part) : py_result(status);
 }
 
 const char py_varlen_doc[] =
-    "attn_varlen(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal, out, lse); the public form is\n"
-    "flash_mla.flash_attn_varlen_func().";
+    "attn_varlen(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal, out, lse, stream, allocate); the public\n"
+    "form is flash_mla.flash_attn_varlen_func().";
 
 PyObject *py_varlen(PyObject *self, PyObject *const *args, Py_ssize_t n)
 {
     (void)self;
-    if (py_count("attn_varlen", n, 9) != 0) {
+    if (py_count("attn_varlen", n, 11) != 0) {
         return NULL;
     }
     py_borrow borrow;
@@ -189,8 +205,10 @@ PyObject *py_varlen(PyObject *self, PyObject *const *args, Py_ssize_t n)
     borrow.u16_is_bf16 = false;
     mla_problem problem;
     mla_problem_init(&problem);
+    py_launch launch;
     PyObject *result = NULL;
-    if (py_borrow_input(&borrow, args[0], "q", &problem.q) != 0 ||
+    if (py_launch_read(&launch, &borrow, args[9], args[10]) != 0 ||
+        py_borrow_input(&borrow, args[0], "q", &problem.q) != 0 ||
         py_borrow_input(&borrow, args[1], "k", &problem.segment[0].k) != 0 ||
         py_borrow_input(&borrow, args[2], "v", &problem.segment[0].v) != 0 ||
         py_borrow_input(&borrow, args[3], "cu_seqlens_qo", &problem.q_begin) != 0 ||
@@ -208,10 +226,14 @@ PyObject *py_varlen(PyObject *self, PyObject *const *args, Py_ssize_t n)
     }
     problem.d_v = problem.segment[0].v.dim[problem.segment[0].v.ndim - 1];
     mla_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = mla_attention(&problem, NULL);
-    Py_END_ALLOW_THREADS
-    result = py_result(status);
+    if (py_launch_is_free(&launch)) {
+        Py_BEGIN_ALLOW_THREADS
+        status = mla_attention(&problem, &launch.options);
+        Py_END_ALLOW_THREADS
+    } else {
+        status = mla_attention(&problem, &launch.options);
+    }
+    result = py_launch_end(&launch, status);
 end:
     py_borrow_end(&borrow);
     return result;

@@ -138,7 +138,7 @@ def test_metadata_rows_worked_by_hand(lengths, parts, splits, rows):
 
     metadata = torch.full((parts, 8), -7, dtype=torch.int32)
     num_splits = torch.full((len(lengths) + 1,), -7, dtype=torch.int32)
-    _core.get_metadata(torch.tensor(lengths, dtype=torch.int32), 128, 1, metadata, num_splits)
+    _core.get_metadata(torch.tensor(lengths, dtype=torch.int32), 128, 1, metadata, num_splits, None)
     assert num_splits.tolist() == splits
     assert [tuple(row[:5]) for row in metadata.tolist()] == rows
     assert torch.equal(metadata[:, 5:], torch.zeros(parts, 3, dtype=torch.int32))

@@ -6,14 +6,14 @@ BENCH_FLAGS ?=
 CLANG_FORMAT_VERSION := 19.1.7
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all help demo test bench python asan fmt install clean
+.PHONY: all help demo test bench python gpu-check asan fmt install clean
 
 all: ## build the library and the command: build/libmla.so, build/mla
 	cmake --preset release --log-level=NOTICE $(CMAKE_FLAGS)
 	cmake --build --preset release
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
 
 demo: ## install what is missing, build, run the main job and show it
 	scripts/bootstrap.sh build
@@ -35,6 +35,9 @@ python: ## wheel in build/wheel/, importable tree in build/python/
 	scripts/bootstrap.sh python
 	$(MAKE) all build/venv/ready-to-build
 	build/venv/bin/python python/make_tree.py --library build/libmla.so --wheel build/wheel --tree build/python
+
+gpu-check: ## on a machine with an NVIDIA GPU: build, all GPU tests, GPU bench, summary last; under 9 minutes
+	scripts/gpu_check
 
 asan: ## C tests and kernel checks under the address and undefined behaviour sanitizers
 	scripts/bootstrap.sh test

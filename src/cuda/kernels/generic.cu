@@ -73,6 +73,7 @@ __device__ bool softmax_block(mla_shared<R> &sh, const mla_cuda_problem &p, cons
         for (int x = 16; x > 0; x /= 2) {
             sum += __shfl_xor_sync(0xffffffffu, sum, x);
         }
+        __syncwarp(); /* all lanes have read what lane 0 writes */
         if (lane == 0) {
             float f = m == top ? 1.0f : exp2f(m - top);
             sh.factor[row] = f;

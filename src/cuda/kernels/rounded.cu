@@ -137,6 +137,7 @@ __device__ bool round_tile(rounded_shared &sh, const mla_cuda_problem &p, const 
             sum += __shfl_xor_sync(0xffffffffu, sum, x);
             key_sum += __shfl_xor_sync(0xffffffffu, key_sum, x);
         }
+        __syncwarp(); /* all lanes have read what lane 0 writes */
         if (lane == 0) {
             const float f = before == m ? 1.0f : exp2f(before - m);
             sh.block.factor[row] = f;

@@ -1,0 +1,240 @@
+/*
+ * cuda_dense_sm90.c - the variant for dense decode on Hopper: kernels/dense_sm90.cu and dense_plan_sm90.cu.
+ *
+ * The host knows shapes only. How requests are cut is decided by the plan kernel from the lengths, at every launch, so
+ * that a captured graph follows lengths that change.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "cuda_variant.h"
+#include "kernels/dense_sm90.h"
+
+enum { FUNCTION_DECODE, FUNCTION_PLAN, FUNCTION_COMBINE };
+
+/* Of cuTensorMapEncodeTiled(). */
+enum { MAP_F16 = 6, MAP_BF16 = 9, MAP_NO_INTERLEAVE = 0, MAP_SWIZZLE_128 = 3, MAP_PROMOTE_256 = 3, MAP_FILL_ZERO = 0 };
+
+/* What beginning and ending a request costs, in quarters of a tile; what a piece and row block costs everybody, in
+ * 1/64 of that. Measured: docs/cuda-dense-sm90.md. */
+#define SEGMENT_COST 10
+#define PIECE_COST_64 8
+
+/* How the rows of a request are dealt out to thread blocks. When its tokens follow each other like heads, they are
+ * folded into one run of rows; else every token has row blocks of its own. */
+typedef struct row_map {
+    bool folded;
+    int64_t token, row; /* tokens of the q map, rows of one of them for a kv head */
+    int64_t block_per_token, block_per_head, n_block;
+} row_map;
+
+static row_map map_rows(const mla_shape *shape)
+{
+    row_map map;
+    map.folded = shape->n_q == 1 || (shape->n_kv_head == 1 && shape->q_stride[1] == shape->n_head * shape->q_stride[2]);
+    map.token = map.folded ? 1 : shape->n_q;
+    map.row = map.folded ? shape->n_q * shape->group : shape->group;
+    map.block_per_token = (map.row + DENSE_SM90_ROWS - 1) / DENSE_SM90_ROWS;
+    map.block_per_head = map.token * map.block_per_token;
+    map.n_block = map.block_per_head * shape->n_kv_head;
+    return map;
+}
+
+/* Parts of the plan: one worker per multiprocessor. With two parts or more, parts times row blocks <= n_sm. */
+static int64_t count_parts(const mla_cuda_device *device, int64_t n_block)
+{
+    int64_t n = device->n_sm / (n_block > 0 ? n_block : 1);
+    return n > 1 ? n : 1;
+}
+
+/* Can TMA read it? Addresses and strides in multiples of 16 bytes, below 2^40. */
+static bool is_tiled(const void *data, const int64_t *stride, const int64_t *extent, int32_t n)
+{
+    bool ok = (uintptr_t)data % 16 == 0;
+    for (int32_t i = 0; i < n; i++) {
+        ok = ok && (extent[i] <= 1 || (stride[i] > 0 && stride[i] % 8 == 0 && stride[i] < ((int64_t)1 << 38)));
+    }
+    return ok;
+}
+
+static bool serves(const mla_cuda_device *device, const mla_problem *problem, const mla_shape *shape)
+{
+    const mla_segment *segment = &problem->segment[0];
+    const mla_segment_shape *keys = &shape->segment[0];
+    const mla_tensor *absent[] = {&problem->q_rope,     &problem->q_begin,    &problem->q_length, &problem->q_descale,
+                                  &problem->qk_descale, &problem->pv_descale, &problem->sink,     &problem->max,
+                                  &segment->k_rope,     &segment->v,          &segment->list,     &segment->list_length,
+                                  &segment->mask,       &segment->descale,    &segment->k_begin};
+    for (size_t i = 0; i < sizeof absent / sizeof absent[0]; i++) {
+        if (mla_tensor_present(absent[i])) {
+            return false;
+        }
+    }
+    mla_dtype dtype = problem->q.dtype;
+    if (device->compute_capability != 90 || device->driver->cuLaunchKernelEx == NULL ||
+        device->driver->cuTensorMapEncodeTiled == NULL || device->max_shared_bytes < DENSE_SM90_SHARED_BYTES ||
+        shape->n_segment != 1 || !shape->batched || keys->addressing != MLA_ADDRESS_PAGED ||
+        keys->page_size % DENSE_SM90_KEYS != 0 || (shape->d_k != 576 && shape->d_k != 512) ||
+        shape->d_v != DENSE_SM90_D_V || (dtype != MLA_DTYPE_BF16 && dtype != MLA_DTYPE_F16) ||
+        segment->k.dtype != dtype || problem->o.dtype != dtype || keys->k_pieces.columns < shape->d_k ||
+        (segment->visible.rule != MLA_VISIBLE_ALL && segment->visible.rule != MLA_VISIBLE_CAUSAL) ||
+        problem->p_rounding != MLA_P_ROUND_NONE || problem->arithmetic != MLA_ARITHMETIC_F32 ||
+        !(problem->softmax_scale > 0.0f)) {
+        return false;
+    }
+    row_map map = map_rows(shape);
+    int64_t q_extent[3] = {shape->n_seq, map.folded ? 1 : shape->n_q, shape->n_head * (map.folded ? shape->n_q : 1)};
+    int64_t k_extent[3] = {keys->n_page, keys->page_size, shape->n_kv_head};
+    int64_t o_extent[3] = {shape->n_seq, shape->n_q, shape->n_head};
+    return is_tiled(problem->q.data, shape->q_stride, q_extent, 3) &&
+           is_tiled(segment->k.data, keys->k_stride, k_extent, 3) &&
+           is_tiled(problem->o.data, shape->o_stride, o_extent, 3) && keys->n_page > 0 &&
+           segment->page_table.dim[1] > 0 && keys->n_page < INT32_MAX && keys->page_size < ((int64_t)1 << 24) &&
+           shape->n_seq < ((int64_t)1 << 24) && q_extent[2] < ((int64_t)1 << 24) && shape->n_q < ((int64_t)1 << 24) &&
+           map.n_block * (map.n_block > device->n_sm ? 1 : device->n_sm) < INT32_MAX / 256;
+}
+
+/* Words of the plan: dense_sm90.h; twice the requests, because of the lengths that a large batch keeps behind it. */
+static size_t plan_bytes(int64_t n_part, int64_t n_seq)
+{
+    int64_t words =
+        DENSE_SM90_PLAN_HEADER + n_part * (DENSE_SM90_PLAN_PART + 1) + n_seq * (DENSE_SM90_PLAN_REQUEST + 1);
+    return (size_t)(words * 4 + 255) / 256 * 256;
+}
+
+static mla_status build(const mla_cuda_device *device, const mla_problem *problem, const mla_shape *shape,
+                        mla_plan *plan)
+{
+    bool bf16 = problem->q.dtype == MLA_DTYPE_BF16;
+    const char *decode = bf16 ? (shape->d_k == 576 ? "dense_sm90_bf16_576" : "dense_sm90_bf16_512")
+                              : (shape->d_k == 576 ? "dense_sm90_f16_576" : "dense_sm90_f16_512");
+    cuda_function function[3];
+    MLA_TRY(mla_cuda_kernel_get(device, "dense_sm90", decode, DENSE_SM90_SHARED_BYTES, &function[FUNCTION_DECODE]));
+    MLA_TRY(mla_cuda_kernel_get(device, "dense_plan_sm90", "dense_sm90_plan", 0, &function[FUNCTION_PLAN]));
+    MLA_TRY(mla_cuda_kernel_get(device, "dense_plan_sm90", bf16 ? "dense_sm90_combine_bf16" : "dense_sm90_combine_f16",
+                                0, &function[FUNCTION_COMBINE]));
+    for (int i = 0; i < 3; i++) {
+        plan->function[i] = function[i];
+    }
+    /* strides, which decide on folding, may be others at the launch: room for whatever they are */
+    int64_t n_block = map_rows(shape).n_block;
+    plan->n_item = count_parts(device, n_block) * n_block;
+    plan->n_slot = DENSE_SM90_MAX_PIECE(device->n_sm);
+    plan->workspace_bytes = plan_bytes(device->n_sm, shape->n_seq) +
+                            (size_t)plan->n_slot * DENSE_SM90_ROWS * (DENSE_SM90_D_V + 1) * sizeof(float);
+    return MLA_STATUS_OK;
+}
+
+static mla_status make_map(const mla_cuda_driver *driver, cuda_tensor_map *map, mla_dtype dtype, void *data,
+                           const int64_t dim[4], const int64_t stride[3])
+{
+    uint64_t extent[4], bytes[3];
+    uint32_t box[4] = {64, 64, 1, 1}, step[4] = {1, 1, 1, 1};
+    for (int i = 0; i < 4; i++) {
+        extent[i] = (uint64_t)dim[i];
+    }
+    for (int i = 0; i < 3; i++) { /* the stride of a single element does not matter, but it must look like one */
+        bytes[i] = dim[i + 1] > 1 ? (uint64_t)stride[i] * 2 : 2 * (uint64_t)dim[0];
+    }
+    return mla_cuda_check(driver,
+                          driver->cuTensorMapEncodeTiled(map, dtype == MLA_DTYPE_BF16 ? MAP_BF16 : MAP_F16, 4, data,
+                                                         extent, bytes, box, step, MAP_NO_INTERLEAVE, MAP_SWIZZLE_128,
+                                                         MAP_PROMOTE_256, MAP_FILL_ZERO),
+                          "describing a tensor to the GPU");
+}
+
+static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, const mla_problem *problem,
+                         const mla_shape *shape, cuda_address workspace, cuda_stream stream)
+{
+    const mla_cuda_driver *driver = device->driver;
+    const mla_segment *segment = &problem->segment[0];
+    const mla_segment_shape *keys = &shape->segment[0];
+    row_map map = map_rows(shape);
+    int64_t n_part = count_parts(device, map.n_block), page = keys->page_size;
+    int64_t max_length = segment->page_table.dim[1] * page;
+
+    dense_sm90_args a;
+    memset(&a, 0, sizeof a);
+    int32_t *words = (int32_t *)(uintptr_t)workspace;
+    a.plan = words;
+    a.piece_o = (float *)(uintptr_t)(workspace + plan_bytes(n_part, shape->n_seq));
+    a.piece_lse = a.piece_o + plan->n_slot * DENSE_SM90_ROWS * DENSE_SM90_D_V;
+    a.page_table = segment->page_table.data;
+    a.page_table_stride = segment->page_table.stride[0];
+    a.o = problem->o.data;
+    a.lse = mla_tensor_present(&problem->lse) ? problem->lse.data : NULL;
+    memcpy(a.o_stride, shape->o_stride, sizeof a.o_stride);
+    memcpy(a.lse_stride, shape->lse_stride, sizeof a.lse_stride);
+    a.n_seq = (int32_t)shape->n_seq;
+    a.n_part = (int32_t)n_part;
+    a.n_group = (int32_t)map.n_block;
+    a.block_per_head = (int32_t)map.block_per_head;
+    a.block_per_token = (int32_t)map.block_per_token;
+    a.row_per_token = (int32_t)map.row;
+    a.head_per_kv = (int32_t)shape->group;
+    a.kv_row_stride = (int32_t)shape->group;
+    a.n_q = (int32_t)shape->n_q;
+    a.causal = segment->visible.rule == MLA_VISIBLE_CAUSAL && shape->n_q > 1;
+    a.page_size = (int32_t)page;
+    a.page_shift = (page & (page - 1)) == 0 ? __builtin_ctzll((uint64_t)page) : -1;
+    a.n_page = (int32_t)keys->n_page;
+    a.keep_in_l2 = 1;
+    a.scale_log2 = (float)(problem->softmax_scale * 1.4426950408889634);
+    a.lse_unit = problem->lse_base == MLA_LSE_NATURAL ? 0.69314718f : 1.0f;
+    a.lse_empty = problem->lse_empty == MLA_LSE_EMPTY_POS_INF   ? INFINITY
+                  : problem->lse_empty == MLA_LSE_EMPTY_NEG_INF ? -INFINITY
+                                                                : 0.0f;
+    int64_t n_split = shape->n_seq < n_part ? shape->n_seq : n_part; /* requests that can be split at most */
+    int64_t to_fold = n_split * map.n_block;
+    a.combine_columns = to_fold <= 4 ? 1 : to_fold <= 32 ? 8 : 64;
+
+    dense_sm90_plan_args p = {.length = segment->length.data,
+                              .plan = words,
+                              .n_seq = a.n_seq,
+                              .n_part = a.n_part,
+                              .max_length = max_length < INT32_MAX - 64 ? (int32_t)max_length : INT32_MAX - 64,
+                              .segment_cost = SEGMENT_COST,
+                              .piece_cost_64 = (int32_t)(PIECE_COST_64 * map.n_block)};
+    cuda_tensor_map q_map, k_map;
+    int64_t q_dim[4] = {shape->d_k, shape->n_head * (map.folded ? shape->n_q : 1), map.token, shape->n_seq};
+    int64_t q_stride[3] = {shape->q_stride[2], shape->q_stride[1], shape->q_stride[0]};
+    int64_t k_dim[4] = {shape->d_k, page, shape->n_kv_head, keys->n_page};
+    int64_t k_stride[3] = {keys->k_stride[1], keys->k_stride[2], keys->k_stride[0]};
+    MLA_TRY(make_map(driver, &q_map, problem->q.dtype, problem->q.data, q_dim, q_stride));
+    MLA_TRY(make_map(driver, &k_map, segment->k.dtype, segment->k.data, k_dim, k_stride));
+
+    void *plan_parameters[] = {&p}, *parameters[] = {&q_map, &k_map, &a}, *combine_parameters[] = {&a};
+    MLA_TRY(mla_cuda_check(driver,
+                           driver->cuLaunchKernel(plan->function[FUNCTION_PLAN], 1, 1, 1, DENSE_SM90_PLAN_THREADS, 1, 1,
+                                                  0, stream, plan_parameters, NULL),
+                           "launching the plan"));
+    MLA_TRY(mla_cuda_check(driver,
+                           driver->cuLaunchKernel(plan->function[FUNCTION_DECODE], (unsigned)(map.n_block * n_part), 1,
+                                                  1, DENSE_SM90_THREADS, 1, 1, DENSE_SM90_SHARED_BYTES, stream,
+                                                  parameters, NULL),
+                           "launching attention"));
+    if (n_part == 1) {
+        return MLA_STATUS_OK;
+    }
+    cuda_launch_attribute early = {.id = CUDA_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION};
+    early.value.programmatic_stream_serialization = 1;
+    cuda_launch_config config = {.grid_x = (uint32_t)(to_fold * 4 * (64 / a.combine_columns)),
+                                 .grid_y = 1,
+                                 .grid_z = 1,
+                                 .block_x = DENSE_SM90_COMBINE_THREADS,
+                                 .block_y = 1,
+                                 .block_z = 1,
+                                 .stream = stream,
+                                 .attribute = &early,
+                                 .n_attribute = 1};
+    return mla_cuda_check(driver,
+                          driver->cuLaunchKernelEx(&config, plan->function[FUNCTION_COMBINE], combine_parameters, NULL),
+                          "launching the combination of parts");
+}
+
+const mla_cuda_variant mla_cuda_dense_sm90_variant = {
+    .name = "dense_sm90",
+    .serves = serves,
+    .build = build,
+    .launch = launch,
+};

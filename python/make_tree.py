@@ -18,7 +18,7 @@ import tempfile
 import zipfile
 
 SOURCE = pathlib.Path(__file__).resolve().parent
-SHIPPED = ("pyproject.toml", "setup.py", "src", "mla", "flash_mla", "../LICENSE")
+SHIPPED = ("pyproject.toml", "setup.py", "src", "mla", "flash_mla", "cann_ops_transformer", "../LICENSE")
 
 
 def soname(library):

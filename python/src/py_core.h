@@ -83,7 +83,9 @@ int py_count(const char *function, Py_ssize_t n_given, Py_ssize_t n_wanted);
 
 extern const char py_attention_doc[], py_flash_mla_doc[], py_get_metadata_doc[], py_num_parts_doc[], py_varlen_doc[],
     py_describe_doc[], py_hif8_find_descale_doc[], py_hif8_quantize_doc[], py_hif8_dequantize_doc[], py_nd_to_nz_doc[],
-    py_nz_to_nd_doc[], py_merge_states_doc[], py_quant_sparse_flash_mla_doc[], py_quant_sparse_flash_mla_metadata_doc[];
+    py_nz_to_nd_doc[], py_merge_states_doc[], py_quant_sparse_flash_mla_doc[], py_quant_sparse_flash_mla_metadata_doc[],
+    py_atb_decode_doc[];
+PyObject *py_atb_decode(PyObject *self, PyObject *const *args, Py_ssize_t n);
 PyObject *py_attention(PyObject *self, PyObject *const *args, Py_ssize_t n);
 PyObject *py_describe(PyObject *self, PyObject *const *args, Py_ssize_t n);
 PyObject *py_flash_mla(PyObject *self, PyObject *const *args, Py_ssize_t n);

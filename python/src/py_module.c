@@ -149,6 +149,7 @@ static PyMethodDef methods[] = {
     {"get_metadata", FAST(py_get_metadata), METH_FASTCALL, py_get_metadata_doc},
     {"num_parts", FAST(py_num_parts), METH_FASTCALL, py_num_parts_doc},
     {"attn_varlen", FAST(py_varlen), METH_FASTCALL, py_varlen_doc},
+    {"atb_decode", FAST(py_atb_decode), METH_FASTCALL, py_atb_decode_doc},
     {"quant_sparse_flash_mla", FAST(py_quant_sparse_flash_mla), METH_FASTCALL, py_quant_sparse_flash_mla_doc},
     {"quant_sparse_flash_mla_metadata", FAST(py_quant_sparse_flash_mla_metadata), METH_FASTCALL,
      py_quant_sparse_flash_mla_metadata_doc},

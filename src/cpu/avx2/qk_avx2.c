@@ -140,7 +140,7 @@ static void tile_6x16(TILE_ARGUMENTS)
           [column] "=&r"(column)
         : [next_panel] "r"(next_panel), [s] "r"(s), [accumulate] "r"((int)accumulate)
         : "cc", "memory", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
-          "xmm11", "xmm12", "xmm13", "xmm14");
+          "xmm11", "xmm12", "xmm13", "xmm14", "xmm15"); /* the last: vzeroupper */
 }
 
 /* clang-format on */

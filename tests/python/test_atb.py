@@ -1,7 +1,10 @@
 """torch.ops.atb.npu_multi_head_latent_attention against fp64, its three overloads, and torch.compile."""
 
+import ctypes
 import math
+import pathlib
 
+import mla
 import mla.atb
 import pytest
 import torch
@@ -192,3 +195,60 @@ def test_opcheck():
     torch.library.opcheck(
         OP.lse, call.arguments(), {"return_lse": True, "calc_type": "calc_type_ring", **call.options()}
     )
+
+
+# ---- the C door ------------------------------------------------------------------------------------------------------
+
+FLOAT, FLOAT16, INT8, INT32, BF16 = 0, 1, 2, 3, 27
+ACL_DTYPE = {torch.float32: FLOAT, torch.float16: FLOAT16, torch.int8: INT8, torch.int32: INT32, torch.bfloat16: BF16}
+COMPAT = pathlib.Path(mla.__file__).parent.parent.parent / "libmla_compat.so"
+
+
+def through_the_c_door(call, calc_type, output, lse):
+    """AtbMLAGetWorkspaceSize and AtbMLA of libmla_compat, as a C++ client calls them."""
+    door = ctypes.CDLL(COMPAT)
+    door.aclCreateTensor.restype = ctypes.c_void_p
+
+    def tensor(t, form=2):
+        if t is None:
+            return ctypes.c_void_p(None)
+        dims = (ctypes.c_int64 * t.dim())(*t.shape)
+        made = door.aclCreateTensor(
+            dims, ctypes.c_uint64(t.dim()), ACL_DTYPE[t.dtype], None, ctypes.c_int64(0), form, None, ctypes.c_uint64(0),
+            ctypes.c_void_p(t.data_ptr()),
+        )  # fmt: skip
+        return ctypes.c_void_p(made)
+
+    stream, context, op, size = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint64()
+    assert door.aclrtCreateStream(ctypes.byref(stream)) == 0
+    assert door._ZN3atb13CreateContextEPPNS_7ContextE(ctypes.byref(context)) == 0
+    # SetExecuteStream is the first virtual function after the two entries of the destructor.
+    table = ctypes.cast(ctypes.cast(context, ctypes.POINTER(ctypes.c_void_p))[0], ctypes.POINTER(ctypes.c_void_p))
+    set_stream = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(table[2])
+    assert set_stream(context, stream) == 0
+    q_nope, q_rope, k, rope, table_, lengths, heads, scale, kv_heads = call.arguments()
+    lengths = torch.tensor(lengths, dtype=torch.int32)
+    mode = {"krope_ctkv": 1, "int8_nzcache": 2, "nzcache": 3}[call.cache]
+    form = 2 if mode == 1 else 29
+    given = [tensor(q_nope), tensor(q_rope), tensor(k, form), tensor(rope, form), tensor(table_), tensor(lengths)]
+    given += [tensor(None), tensor(None), *map(tensor, call.descales)]
+    assert 0 == door.AtbMLAGetWorkspaceSize(
+        *given, heads, ctypes.c_float(scale), kv_heads, 0, calc_type, ctypes.c_uint8(mode), tensor(output), tensor(lse),
+        ctypes.byref(size), ctypes.byref(op), context,
+    )  # fmt: skip
+    workspace = ctypes.create_string_buffer(max(size.value, 1))
+    assert door.AtbMLA(workspace, size, op, context) == 0
+    assert door.aclrtSynchronizeStream(stream) == 0
+
+
+@pytest.mark.skipif(not COMPAT.exists(), reason="libmla_compat.so is not beside the tree of packages")
+@pytest.mark.parametrize("cache", ["krope_ctkv", "nzcache", "int8_nzcache"])
+def test_the_bits_of_the_c_door(cache):
+    call = Call([129, 0, 300], 32, cache=cache)
+    output = torch.full((3, 32, NOPE), math.nan, dtype=call.dtype)
+    through_the_c_door(call, 0, output, None)
+    assert torch.equal(output, OP(*call.arguments(), **call.options()))
+    lse = torch.full((3, 32, 1), math.nan, dtype=torch.float32 if cache == "int8_nzcache" else call.dtype)
+    ring, ring_lse = OP(*call.arguments(), return_lse=True, **call.options(calc_type="calc_type_ring"))
+    through_the_c_door(call, 2, output.fill_(math.nan), lse)
+    assert torch.equal(output, ring) and torch.equal(lse, ring_lse)

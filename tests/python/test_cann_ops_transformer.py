@@ -209,7 +209,8 @@ class Call:
     def per_token(self, lists, q):
         if self.layout[0] == "TND":
             return torch.cat([entry.int() for entry in lists]).reshape(q.shape[0], 1, *lists[0].shape[1:])
-        full = torch.full((*q.shape[:2], *lists[0].shape[1:]), -1, dtype=torch.int32)
+        empty = -1 if lists[0].dim() == 2 else 0  # of a list, of a count
+        full = torch.full((*q.shape[:2], *lists[0].shape[1:]), empty, dtype=torch.int32)
         for i, entry in enumerate(lists):
             full[i, : len(entry)] = entry
         return full.reshape(*q.shape[:2], 1, *lists[0].shape[1:])
@@ -217,7 +218,8 @@ class Call:
     def pool(self, side, keys, block, layout):
         lengths = [len(k) for k in keys]
         if layout == "TND":
-            return {f"{side}_kv": torch.cat(keys)[:, None], f"cu_seqlens_{side}_kv": starts(keys)}
+            nobody = torch.full((1, D), 0x80, dtype=torch.uint8)  # a row past the last sequence
+            return {f"{side}_kv": torch.cat([*keys, nobody])[:, None], f"cu_seqlens_{side}_kv": starts(keys)}
         if layout == "BSND":
             kv = torch.full((len(keys), max(max(lengths), 1), 1, D), 0x80, dtype=torch.uint8)
             for i, k in enumerate(keys):

@@ -246,6 +246,26 @@ static void test_relaxed(void **state)
     assert_refused(MLA_STATUS_NULL_POINTER, mla_quant_sparse_flash_mla(&args, NULL), "q_descale is missing");
 }
 
+/* A sink so large that one unit of fp32 in it is more than exp2() can take: attention is 0, whatever is rounded where. */
+static void test_huge_sinks(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 400; i++) {
+        open_call(&shared, SWA, TND_PA);
+        for (int h = 0; h < N1; h++) {
+            shared.sinks[h] = (float)(1e9 * pow(10, (double)(i * N1 + h) * 29.3 / (400 * N1)));
+        }
+        native_args(&args, &shared);
+        run(NULL);
+        for (int row = 0; row < T1 * N1; row++) {
+            assert_true(fabsf(shared.lse_data[row] - shared.sinks[row % N1]) <= 1e-5f * shared.sinks[row % N1]);
+            for (int d = 0; d < D; d++) {
+                assert_int_equal(shared.out[row * D + d] & 0x7fff, 0);
+            }
+        }
+    }
+}
+
 static void test_strict_residual(void **state)
 {
     (void)state;
@@ -372,6 +392,7 @@ int main(void)
         cmocka_unit_test(test_splits),
         cmocka_unit_test(test_own_arguments),
         cmocka_unit_test(test_relaxed),
+        cmocka_unit_test(test_huge_sinks),
         cmocka_unit_test(test_strict_residual),
         cmocka_unit_test(test_exact_p),
         cmocka_unit_test(test_16bit),

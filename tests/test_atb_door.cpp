@@ -259,8 +259,19 @@ void testLife(void **)
         assert_true(sentenceHas("6 input and 1 output tensors are given"));
         assert_int_equal(AtbMLA(workspace.data(), size, op, context), 1);
         assert_int_equal(call.getWorkspaceSize(&size, nullptr, context), 24);
-        assert_int_equal(call.getWorkspaceSize(nullptr, &op, context), 1);
-        assert_int_equal(call.getWorkspaceSize(&size, &op, nullptr), 1);
+        for (int refusal = 0; refusal < 3; refusal++) { /* each forgets what was set up before */
+            assert_int_equal(call.getWorkspaceSize(&size, &op, context), 0);
+            assert_int_equal(AtbMLA(workspace.data(), size, op, context), 0);
+            if (refusal < 2) {
+                assert_int_equal(call.getWorkspaceSize(refusal == 0 ? nullptr : &size, &op,
+                                                       refusal == 0 ? context : nullptr),
+                                 1);
+            } else {
+                assert_int_equal(op->Setup(atb::VariantPack(), size, nullptr), 1);
+            }
+            assert_int_equal(AtbMLA(workspace.data(), UINT64_MAX, op, context), 1);
+            assert_true(sentenceHas("has not been set up"));
+        }
         atb::Operation *none = nullptr;
         assert_int_equal(call.getWorkspaceSize(&size, &none, context, 2.0f), 1);
         assert_null(none);

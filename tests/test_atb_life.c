@@ -113,6 +113,7 @@ static void test_reuse(void **state)
     b->args.param.qk_scale = 0.9f;
     assert_int_equal(mla_atb_decode_setup(&op, &b->args, &bytes), 1);
     assert_non_null(strstr(mla_last_error(), "qkScale = 0.9 differs"));
+    assert_int_equal(mla_atb_op_execute(op, NULL, &bytes, UINT64_MAX, NULL), 1); /* and cannot be run now */
     mla_atb_op_destroy(op);
     decode_close(a);
     decode_close(b);

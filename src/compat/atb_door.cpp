@@ -230,6 +230,7 @@ class LatentAttention final : public Operation {
 
     Status Setup(const atb::VariantPack &variantPack, uint64_t &workspaceSize, Context *context) override
     {
+        forget();
         if (context == nullptr) {
             return refuse(atb::ERROR_INVALID_PARAM, "context is null");
         }
@@ -247,6 +248,12 @@ class LatentAttention final : public Operation {
         Pack pack;
         Status code = pack.fill(op_, variantPack);
         return code != atb::NO_ERROR ? code : execute(&pack.pack, workspace, workspaceSize, context);
+    }
+
+    /* A setup has begun: should it fail, however early, then nothing can be executed. */
+    void forget()
+    {
+        context_ = nullptr;
     }
 
     Status setUp(const mla_atb_pack &pack, bool needAddresses, uint64_t &workspaceSize, Context *context)
@@ -328,6 +335,10 @@ Status getWorkspaceSize(const Args &args, int32_t (*gather)(const Args *, mla_at
             return code;
         }
     }
+    LatentAttention *attention = op != nullptr ? dynamic_cast<LatentAttention *>(*op) : nullptr;
+    if (attention != nullptr) {
+        attention->forget();
+    }
     mla_atb_pack pack;
     Status code = forward(gather(&args, &pack));
     if (code != atb::NO_ERROR) {
@@ -336,7 +347,6 @@ Status getWorkspaceSize(const Args &args, int32_t (*gather)(const Args *, mla_at
     if (op == nullptr) {
         return refuse(atb::ERROR_INVALID_OPERATION_ADDR, "op is null");
     }
-    LatentAttention *attention = dynamic_cast<LatentAttention *>(*op);
     if (attention == nullptr) {
         return refuse(atb::ERROR_INVALID_OPERATION_ADDR, "*op is not an operation of this function");
     }

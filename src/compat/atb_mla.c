@@ -363,7 +363,11 @@ static int32_t set_up_call(mla_atb_op **op, const mla_atb_param *param, int32_t 
     if (op == NULL) {
         return mla_atb_fail(MLA_ATB_ERROR_INVALID_OPERATION_ADDR, "op is NULL");
     }
-    ATB_TRY(mla_atb_op_check_reuse(*op, param));
+    int32_t code = mla_atb_op_check_reuse(*op, param);
+    if (code != MLA_ATB_NO_ERROR) {
+        empty_op(*op);
+        return code;
+    }
     return mla_atb_op_setup(*op, pack, 1, workspace_size);
 }
 

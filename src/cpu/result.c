@@ -93,8 +93,12 @@ static double finish_row(const mla_problem *p, int64_t head, double m, double l,
     if (sink == -INFINITY) {
         return 1 / l; /* base is m */
     }
-    double top = m > sink / LN_2 ? m : sink / LN_2;
-    double total = top == INFINITY ? INFINITY : l * exp2(m - top) + exp2(sink / LN_2 - top);
+    double logit = sink / LN_2;
+    if (fabs(base) >= 0x1p24 && fabs(logit - base) <= fabs(base) * 0x1p-22) {
+        logit = base; /* the same number but for fp32's rounding, of which not even one unit may reach exp2() */
+    }
+    double top = m > logit ? m : logit;
+    double total = top == INFINITY ? INFINITY : l * exp2(m - top) + exp2(logit - top);
     if (p->lse_with_sink) {
         *lse = top + log2(total);
     }

@@ -56,6 +56,8 @@ static int32_t acl_dtype(mla_dtype dtype)
     case MLA_DTYPE_BF16: return MLA_ATB_BF16;
     case MLA_DTYPE_I8: return MLA_ATB_INT8;
     case MLA_DTYPE_I32: return MLA_ATB_INT32;
+    case MLA_DTYPE_U8: return 4; /* known to ATB, though no tensor here may have it */
+    case MLA_DTYPE_I64: return 9;
     default: return -1;
     }
 }

@@ -165,6 +165,8 @@ def test_refusals_of_scalars():
         wrong = arguments[:place] + [value] + arguments[place + 1 :]
         with pytest.raises(RuntimeError, match="ATB error"):
             OP(*wrong)
+    with pytest.raises(RuntimeError, match="ATB error 13"):
+        OP(*arguments[:4], arguments[4].long(), *arguments[5:])
     with pytest.raises(ValueError, match="return_lse"):
         OP(*arguments, return_lse=True)
     with pytest.raises(ValueError, match="return_lse"):

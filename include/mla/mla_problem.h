@@ -128,8 +128,8 @@ typedef enum mla_lse_empty {
  * Rounding of the probabilities before they multiply V, where a contract makes it part of the result. The keys that a
  * row may see are then taken in tiles of p_tile: those of segment 0 in ascending position (of a list: in its order,
  * entries that name no visible key left out), then those of segment 1; a segment starts a tile of its own, so the last
- * one of each may be shorter. A key that the mask alone hides keeps its place in its tile, with p = 0. Tile by tile, all
- * in fp32, with m = the sink's logit and l = 1 before the first tile (-inf and 0 without a sink):
+ * one of each may be shorter. A key that the mask alone hides keeps its place in its tile, with p = 0. Tile by tile,
+ * all in fp32, with m = the sink's logit and l = 1 before the first tile (-inf and 0 without a sink):
  *
  *     t = largest score of the tile       m' = max(m, t)       f = exp(m - m')       p[j] = exp(s[j] - m')
  *     l = l * f + sum of p[j]             o = o * f + sum over the tile of round(p[j]) * v[j]         m = m'

@@ -12,8 +12,8 @@
 
 typedef enum mla_addressing { MLA_ADDRESS_PAGED = 0, MLA_ADDRESS_BATCHED = 1, MLA_ADDRESS_PACKED = 2 } mla_addressing;
 
-/* How the columns of a stored row lie: in pieces of `columns` of them side by side, each `stride` elements behind the one
- * before it. A row in one piece has all its columns in it. */
+/* How the columns of a stored row lie: in pieces of `columns` of them side by side, each `stride` elements behind the
+ * one before it. A row in one piece has all its columns in it. */
 typedef struct mla_pieces {
     int64_t columns, stride;
 } mla_pieces;
@@ -31,8 +31,8 @@ typedef struct mla_segment_shape {
     int64_t max_page;  /* paged: columns of the page table */
     int64_t n_entry;   /* width of the key list, 0 without a list */
     bool has_list;
-    /* element strides of k, k_rope and v, addressed [page][slot][kv_head]; packed: page stride 0. A row's columns lie side
-     * by side (one piece) in v, and in k and k_rope unless the layout says otherwise */
+    /* element strides of k, k_rope and v, addressed [page][slot][kv_head]; packed: page stride 0. A row's columns lie
+     * side by side (one piece) in v, and in k and k_rope unless the layout says otherwise */
     int64_t k_stride[3], k_rope_stride[3], v_stride[3];
     mla_pieces k_pieces, k_rope_pieces;
 } mla_segment_shape;

@@ -51,8 +51,8 @@ static double power_of_two(int exponent) /* of a normal binary64 */
 }
 
 /*
- * HiFloat8. Behind the sign stands a prefix code that says how long the exponent's magnitude is, then the exponent's sign
- * and its magnitude without the leading 1, then the fraction in the bits that are left:
+ * HiFloat8. Behind the sign stands a prefix code that says how long the exponent's magnitude is, then the exponent's
+ * sign and its magnitude without the leading 1, then the fraction in the bits that are left:
  *
  *     bits 6..0    exponent                     fraction bits
  *     0000 mmm     mmm - 23, and 0 for mmm = 0  0

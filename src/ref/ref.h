@@ -48,16 +48,16 @@ typedef struct mla_ref_row_result {
 /* Bytes of scratch that mla_ref_row() and mla_ref_row_rounded() need for any row of the problem. */
 size_t mla_ref_scratch_bytes(const mla_problem *problem, const mla_shape *shape);
 
-/* The row of token i of sequence s and query head h with exact probabilities, whatever p_rounding says. o [d_v], not yet
- * rounded; scratch is aligned to 8 bytes. */
+/* The row of token i of sequence s and query head h with exact probabilities, whatever p_rounding says. o [d_v], not
+ * yet rounded; scratch is aligned to 8 bytes. */
 void mla_ref_row(const mla_problem *problem, const mla_shape *shape, int64_t s, int64_t i, int64_t h, void *scratch,
                  double *o, mla_ref_row_result *row);
 
 /*
- * The same with probabilities as p_rounding defines them; without a rounding it is mla_ref_row(). Only o differs: lse and
- * max are made from probabilities before they are rounded. The definition is in fp32; here all but the rounding itself is
- * in fp64. Where a probability lies so close to the border between two rounded ones that an fp32 score may push it over,
- * this is one of the right results, and whoever compares has to allow for the other.
+ * The same with probabilities as p_rounding defines them; without a rounding it is mla_ref_row(). Only o differs: lse
+ * and max are made from probabilities before they are rounded. The definition is in fp32; here all but the rounding
+ * itself is in fp64. Where a probability lies so close to the border between two rounded ones that an fp32 score may
+ * push it over, this is one of the right results, and whoever compares has to allow for the other.
  */
 void mla_ref_row_rounded(const mla_problem *problem, const mla_shape *shape, int64_t s, int64_t i, int64_t h,
                          void *scratch, double *o, mla_ref_row_result *row);

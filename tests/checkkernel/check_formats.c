@@ -1,6 +1,6 @@
 /*
- * check_formats.c - keys and queries stored in 8 bits, keys in layout NZ, and what comes with them. A subject that does not
- * offer a format has its test skipped, with its own sentence.
+ * check_formats.c - keys and queries stored in 8 bits, keys in layout NZ, and what comes with them. A subject that
+ * does not offer a format has its test skipped, with its own sentence.
  */
 #include <string.h>
 
@@ -205,8 +205,8 @@ static void check_lse_16bit(void)
     }
 }
 
-/* Everything mixed, rounding of probabilities included. What the subject does not offer is counted, and nothing but that
- * means a skip. */
+/* Everything mixed, rounding of probabilities included. What the subject does not offer is counted, and nothing but
+ * that means a skip. */
 static void check_random(void)
 {
     double start = ck_clock();

@@ -1,6 +1,6 @@
 /*
- * check_rounding.c - probabilities that are rounded before they multiply the values: which tiles, against which maximum,
- * to which numbers. A subject that does not offer a rounding has its test skipped, with its own sentence.
+ * check_rounding.c - probabilities that are rounded before they multiply the values: which tiles, against which
+ * maximum, to which numbers. A subject that does not offer a rounding has its test skipped, with its own sentence.
  *
  * Dims are small where the rounding itself is in question: the fewer terms a score has, the fewer probabilities lie so
  * close to a step that it may fall on either side, and the less a wrong rounding can hide.
@@ -175,8 +175,8 @@ static void check_hif8(void)
     check_all(MLA_P_ROUND_HIF8);
 }
 
-/* What the operators do without being asked for a rounding of another kind: the oracle's rounded rows stay near the exact
- * ones, by what half a quantum of each rounding can cost in the norm of a row. */
+/* The oracle itself: its rounded rows stay near its exact ones, by what half a quantum of each rounding can cost in the
+ * norm of a row, and are not the same. */
 static void check_oracle(void)
 {
     static const struct {

@@ -10,7 +10,7 @@
  *     buffers.c          guarded memory
  *     inputs.c           random numbers and value distributions
  *     make_problem.c     from a ck_config to a filled-in mla_problem
- *     compare.c          verdicts against the oracle
+ *     compare.c          verdicts against the oracle; compare_rounded.c where probabilities are rounded
  *     subject.c          the library, as the thing under test; subject_cuda.c on a GPU
  *     broken.c           an attention of our own with bugs to switch on: the self-test
  *     check_*.c          the tests
@@ -219,8 +219,8 @@ ck_config ck_config_random(uint64_t seed, int64_t work);
 ck_config ck_config_random_format(uint64_t seed, int64_t work);
 void ck_describe(const ck_config *config, char *text, size_t capacity);
 
-/* Builds the problem; all memory comes from ck_buffer(). Nothing that is seen holds a NaN. In i8 tensors numbers stand 64
- * times as large, and the scale of the scores takes that back. */
+/* Builds the problem; all memory comes from ck_buffer(). Nothing that is seen holds a NaN. In i8 tensors numbers stand
+ * 64 times as large, and the scale of the scores takes that back. */
 void ck_make(const ck_config *config, mla_problem *problem);
 /* Fills the outputs with CK_UNTOUCHED again. */
 void ck_reset_outputs(const mla_problem *problem);

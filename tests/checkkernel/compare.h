@@ -1,5 +1,6 @@
 /*
- * compare.h - what the two kinds of verdict share: compare.c for exact probabilities, compare_rounded.c for rounded ones.
+ * compare.h - what the two kinds of verdict share: compare.c for exact probabilities, compare_rounded.c for rounded
+ * ones.
  */
 #ifndef CHECKKERNEL_COMPARE_H
 #define CHECKKERNEL_COMPARE_H

@@ -2,22 +2,23 @@
  * compare_rounded.c - the verdict on o where probabilities are rounded before they multiply the values.
  *
  * Rounding is a step function: where a probability stays away from the steps it swallows the small errors of the score,
- * and the result must be right to fp32 accuracy; where one lies on a step, an error in the last bit of the score moves it
- * by a whole quantum. So nothing is allowed for the rounding itself, only for the steps that an honest fp32 score may
- * take. With the notation of compare.c, and M the maximum m' of a tile:
+ * and the result must be right to fp32 accuracy; where one lies on a step, an error in the last bit of the score moves
+ * it by a whole quantum. So nothing is allowed for the rounding itself, only for the steps that an honest fp32 score
+ * may take. With the notation of compare.c, and M the maximum m' of a tile:
  *
- * (1) The subject's p is off by a factor of exp(+-W): E_j for its score, max E for M, and what exp and the arithmetic up to
- *     the rounding cost: 8 u for HIF8 and 16BIT; for INT8 two exponentials, 1 / 127 and two operations, 19 u. E is that of
- *     compare.c with the largest magnitude in the place of |max|, for M may be any score, and the sink's if it is one.
- *     round() is monotonic, so what the subject rounded to lies in [round(p exp(-W)), round(p exp(W))]. This also covers
- *     INT8's two roundings in a row. Let delta be the larger distance from there to the oracle's round(p): 0 for nearly
- *     all keys.
+ * (1) The subject's p is off by a factor of exp(+-W): E_j for its score, max E for M, and what exp and the arithmetic
+ *     up to the rounding cost: 8 u for HIF8 and 16BIT; for INT8 two exponentials, 1 / 127 and two operations, 19 u. E
+ *     is that of compare.c with the largest magnitude in the place of |max|, for M may be any score, and the sink's if
+ *     it is one. round() is monotonic, so what the subject rounded to lies in [round(p exp(-W)), round(p exp(W))].
+ *     This also covers INT8's two roundings in a row. Let delta be the larger distance from there to the oracle's
+ *     round(p): 0 for nearly all keys.
  *
- * (2) A tile's sum is multiplied by exp(M - M_last), in one or many steps: T = max E + u (12 + 10 records + 2 largest score)
- *     with the records among the tiles, 12 for INT8's unit; and 4 u for descales. (Errors of M_last cancel in o / l.)
+ * (2) A tile's sum is multiplied by exp(M - M_last), in one or many steps: T = max E + u (12 + 10 records + 2 largest
+ *     score) with the records among the tiles, 12 for INT8's unit; and 4 u for descales. (Errors of M_last cancel in o
+ *     / l.)
  *
- * (3) l is a sum of exact probabilities, each off by exp(+-(E + 8 u + (2) without max E)): let r be the logarithm of the
- *     sum's relative error.
+ * (3) l is a sum of exact probabilities, each off by exp(+-(E + 8 u + (2) without max E)): let r be the logarithm of
+ *     the sum's relative error.
  *
  *         B = exp(r) sum w (delta + round(p) (exp(T) - 1)) |v| + (exp(r) - 1) |o|
  *             + u chain(n + 64) sum w round(p) |v| + u (chain(n + 64) + 6) |o| + underflow,     w = exp(M - M_last) / l

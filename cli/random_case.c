@@ -436,7 +436,7 @@ static void draw_scores(draw *d)
             *sink = once_in(d, 5) ? -INFINITY : once_in(d, 8) ? INFINITY : 4 * number_normal(&d->rng);
         }
     }
-    if (once_in(d, 10) && d->d_rope == 0) { /* beside a rope part that is apart the CPU backend refuses it */
+    if (once_in(d, 10)) {
         p->qk_descale = draw_factors(d, "qk_descale");
     }
     if (once_in(d, 10)) {

@@ -377,8 +377,7 @@ PyObject *py_describe(PyObject *self, PyObject *const *args, Py_ssize_t n)
         return NULL;
     }
     py_borrow borrow;
-    borrow.n_held = 0;
-    borrow.u16_is_bf16 = args[2] == Py_True;
+    py_borrow_begin(&borrow, args[2] == Py_True);
     mla_tensor tensor;
     PyObject *result = NULL;
     if (py_borrow_input(&borrow, args[0], name, &tensor) == 0) {

@@ -127,8 +127,7 @@ PyObject *py_atb_decode(PyObject *self, PyObject *const *args, Py_ssize_t n)
     static const char *const name[COUNT] = {"q_nope", "q_rope",     "ctkv",       "k_rope", "block_tables",
                                             "mask",   "qk_descale", "pv_descale", "output", "lse"};
     py_borrow borrow;
-    borrow.n_held = 0;
-    borrow.u16_is_bf16 = false;
+    py_borrow_begin(&borrow, false);
     mla_tensor tensor[COUNT];
     mla_atb_tensor view[COUNT];
     host_list context_lens = {0}, q_seq_len = {0};

@@ -217,8 +217,7 @@ PyObject *py_attention(PyObject *self, PyObject *const *args, Py_ssize_t n)
         return NULL;
     }
     py_borrow borrow;
-    borrow.n_held = 0;
-    borrow.u16_is_bf16 = args[ARG_U16_IS_BF16] == Py_True;
+    py_borrow_begin(&borrow, args[ARG_U16_IS_BF16] == Py_True);
     mla_problem problem;
     mla_problem_init(&problem);
     py_launch launch;

@@ -26,6 +26,12 @@ typedef struct py_borrow {
     bool u16_is_bf16; /* read uint16 arrays as the bits of bfloat16 */
 } py_borrow;
 
+static inline void py_borrow_begin(py_borrow *borrow, bool u16_is_bf16)
+{
+    borrow->n_held = 0;
+    borrow->u16_is_bf16 = u16_is_bf16;
+}
+
 /* Prepares what py_array.c needs for the life of the process. */
 int py_array_init(void);
 

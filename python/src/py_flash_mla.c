@@ -104,8 +104,7 @@ PyObject *py_flash_mla(PyObject *self, PyObject *const *args, Py_ssize_t n)
         return NULL;
     }
     py_borrow borrow;
-    borrow.n_held = 0;
-    borrow.u16_is_bf16 = false;
+    py_borrow_begin(&borrow, false);
     decode_call call;
     py_launch launch;
     PyObject *result = NULL;
@@ -154,8 +153,7 @@ PyObject *py_get_metadata(PyObject *self, PyObject *const *args, Py_ssize_t n)
         return NULL;
     }
     py_borrow borrow;
-    borrow.n_held = 0;
-    borrow.u16_is_bf16 = false;
+    py_borrow_begin(&borrow, false);
     mla_tensor cache_seqlens, metadata, num_splits;
     int64_t num_heads_per_head_k, num_heads_k;
     py_launch launch;
@@ -201,8 +199,7 @@ PyObject *py_varlen(PyObject *self, PyObject *const *args, Py_ssize_t n)
         return NULL;
     }
     py_borrow borrow;
-    borrow.n_held = 0;
-    borrow.u16_is_bf16 = false;
+    py_borrow_begin(&borrow, false);
     mla_problem problem;
     mla_problem_init(&problem);
     py_launch launch;

@@ -5,12 +5,6 @@
 
 #include "py_core.h"
 
-static void begin(py_borrow *borrow, PyObject *u16_is_bf16)
-{
-    borrow->n_held = 0;
-    borrow->u16_is_bf16 = u16_is_bf16 == Py_True;
-}
-
 /* ---- HiFloat8 ---------------------------------------------------------------------------------------------------- */
 
 const char py_hif8_find_descale_doc[] =
@@ -23,7 +17,7 @@ PyObject *py_hif8_find_descale(PyObject *self, PyObject *const *args, Py_ssize_t
         return NULL;
     }
     py_borrow borrow;
-    begin(&borrow, args[1]);
+    py_borrow_begin(&borrow, args[1] == Py_True);
     mla_tensor x;
     PyObject *result = NULL;
     if (py_borrow_input(&borrow, args[0], "x", &x) == 0) {
@@ -49,7 +43,7 @@ typedef mla_status convert_function(const mla_tensor *from, float descale, mla_h
 static PyObject *convert(PyObject *const *args, const char *from_name, const char *to_name, convert_function *function)
 {
     py_borrow borrow;
-    begin(&borrow, args[4]);
+    py_borrow_begin(&borrow, args[4] == Py_True);
     mla_tensor from, to;
     float descale;
     int64_t mode;
@@ -87,7 +81,7 @@ const char py_nz_to_nd_doc[] = "nz_to_nd(nz, nd) fills nd; the public form is ml
 static PyObject *move(PyObject *const *args, mla_status (*function)(const mla_tensor *from, const mla_tensor *to))
 {
     py_borrow borrow;
-    begin(&borrow, Py_True); /* two bytes are two bytes */
+    py_borrow_begin(&borrow, true); /* two bytes are two bytes */
     mla_tensor from, to;
     PyObject *result = NULL;
     if (py_borrow_input(&borrow, args[0], "x", &from) == 0 && py_borrow_output(&borrow, args[1], "out", &to) == 0) {
@@ -146,7 +140,7 @@ static int parts_begin(parts *p, PyObject *o_parts, PyObject *lse_parts, PyObjec
         return -1;
     }
     for (Py_ssize_t i = 0; i < p->n; i++) {
-        begin(&p->borrow[i], u16_is_bf16);
+        py_borrow_begin(&p->borrow[i], u16_is_bf16 == Py_True);
         snprintf(p->name[i][0], sizeof p->name[i][0], "o_parts[%zd]", i);
         snprintf(p->name[i][1], sizeof p->name[i][1], "lse_parts[%zd]", i);
         if (py_borrow_input(&p->borrow[i], PyTuple_GetItem(o_parts, i), p->name[i][0], &p->o[i]) != 0 ||
@@ -172,7 +166,7 @@ PyObject *py_merge_states(PyObject *self, PyObject *const *args, Py_ssize_t n)
         return NULL;
     }
     py_borrow borrow;
-    begin(&borrow, args[6]);
+    py_borrow_begin(&borrow, args[6] == Py_True);
     parts part = {.n = PyTuple_Size(args[0])};
     int64_t base, empty;
     mla_tensor o, lse;

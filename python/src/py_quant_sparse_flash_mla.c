@@ -99,8 +99,7 @@ PyObject *py_quant_sparse_flash_mla(PyObject *self, PyObject *const *args, Py_ss
         return NULL;
     }
     py_borrow borrow;
-    borrow.n_held = 0;
-    borrow.u16_is_bf16 = false;
+    py_borrow_begin(&borrow, false);
     mla_quant_sparse_flash_mla_args call;
     mla_quant_sparse_flash_mla_init(&call);
     PyObject *const *rest = args + REST, *result = NULL;
@@ -152,8 +151,7 @@ PyObject *py_quant_sparse_flash_mla_metadata(PyObject *self, PyObject *const *ar
         return NULL;
     }
     py_borrow borrow;
-    borrow.n_held = 0;
-    borrow.u16_is_bf16 = false;
+    py_borrow_begin(&borrow, false);
     mla_quant_sparse_flash_mla_metadata_args call;
     mla_quant_sparse_flash_mla_metadata_init(&call);
     PyObject *const *rest = args + REST, *result = NULL;

@@ -192,6 +192,12 @@ void mla_atb_bind(atb_job *job, mla_tensor *tensor, atb_slot slot, int64_t byte_
 /* A view without address: dtype and dims, row-major. name: what sentences call it. */
 mla_tensor mla_atb_view(const char *name, int32_t dtype, int32_t ndim, const int64_t *dim);
 
+/* The same of a tensor of the call, under the caller's name and on its device, in other dims. */
+mla_tensor mla_atb_slot_view(const atb_call *call, atb_slot slot, int32_t ndim, const int64_t *dim);
+
+/* i32 [n] in the op's own memory. */
+mla_tensor mla_atb_numbers(const int32_t *data, const char *name, int64_t n);
+
 int64_t mla_atb_dtype_size(int32_t dtype); /* 0: not a dtype with a size */
 mla_dtype mla_atb_dtype_of(int32_t dtype);
 

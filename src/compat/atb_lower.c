@@ -41,13 +41,18 @@ void mla_atb_bind(atb_job *job, mla_tensor *tensor, atb_slot slot, int64_t byte_
                                                    .byte_offset = byte_offset};
 }
 
-/* A tensor of the call as it is, under the caller's name. */
-static mla_tensor whole(const atb_call *call, atb_slot slot)
+mla_tensor mla_atb_slot_view(const atb_call *call, atb_slot slot, int32_t ndim, const int64_t *dim)
 {
     const mla_atb_tensor *t = call->tensor[slot];
-    mla_tensor view = mla_atb_view(mla_atb_slot_name(call->param, slot), t->dtype, t->ndim, t->dim);
+    mla_tensor view = mla_atb_view(mla_atb_slot_name(call->param, slot), t->dtype, ndim, dim);
     view.device = t->device;
     return view;
+}
+
+/* A tensor of the call as it is. */
+static mla_tensor whole(const atb_call *call, atb_slot slot)
+{
+    return mla_atb_slot_view(call, slot, call->tensor[slot]->ndim, call->tensor[slot]->dim);
 }
 
 /* Its first or last columns. */
@@ -57,8 +62,7 @@ static mla_tensor columns(mla_tensor view, int64_t n)
     return view;
 }
 
-/* i32 in the op's own memory */
-static mla_tensor numbers(const int32_t *data, const char *name, int64_t n)
+mla_tensor mla_atb_numbers(const int32_t *data, const char *name, int64_t n)
 {
     mla_tensor view = mla_tensor_make((void *)(uintptr_t)data, MLA_DTYPE_I32, 1, &n);
     view.name = name;
@@ -183,10 +187,10 @@ static int32_t add_job(mla_atb_op *op, const atb_call *call, int64_t from, int64
     mla_problem *p = &job->problem;
     mla_segment *segment = &p->segment[0];
     lower_queries(job, call);
-    p->q_begin = numbers(begin + from, "begins of qSeqLen", n + 1);
+    p->q_begin = mla_atb_numbers(begin + from, "begins of qSeqLen", n + 1);
     lower_cache(job, call, segment);
     segment->visible.rule = rule;
-    segment->length = numbers(head + from, "contextLens", n);
+    segment->length = mla_atb_numbers(head + from, "contextLens", n);
     mla_tensor table = whole(call, ATB_BLOCK_TABLES);
     table.dim[0] = n;
     mla_atb_bind(job, &segment->page_table, ATB_BLOCK_TABLES, from * table.stride[0] * (int64_t)sizeof(int32_t), table);
@@ -207,7 +211,7 @@ static int32_t add_job(mla_atb_op *op, const atb_call *call, int64_t from, int64
     p->n_segment = 2;
     lower_cache(job, call, tail);
     tail->visible.rule = rule;
-    tail->length = numbers(tail_length + from, "contextLens", n);
+    tail->length = mla_atb_numbers(tail_length + from, "contextLens", n);
     mla_atb_bind(job, &tail->page_table, ATB_WORKSPACE, from * TAIL_BLOCKS * (int64_t)sizeof(int32_t),
                  mla_atb_view("last blocks of blockTables", MLA_ATB_INT32, 2, (int64_t[]){n, TAIL_BLOCKS}));
     mla_atb_bind(job, &tail->mask, ATB_WORKSPACE, tail_mask_offset(call->n_seq),

@@ -12,20 +12,13 @@ static const int64_t ELEMENT = sizeof(uint16_t);
 
 /* ---- views of one sequence, or of all ---------------------------------------------------------------------------- */
 
-static mla_tensor named_view(const atb_call *call, atb_slot slot, int32_t ndim, const int64_t *dim)
-{
-    const mla_atb_tensor *t = call->tensor[slot];
-    mla_tensor view = mla_atb_view(mla_atb_slot_name(call->param, slot), t->dtype, ndim, dim);
-    view.device = t->device;
-    return view;
-}
-
 /* q, q_rope or o, tokens [from, from + n): packed when `rank` is 3, else one sequence. */
 static void bind_queries(atb_job *job, const atb_call *call, mla_tensor *tensor, atb_slot slot, int64_t d, int32_t rank,
                          int64_t from, int64_t n)
 {
     const int64_t dim[] = {1, n, call->n_head, d};
-    mla_atb_bind(job, tensor, slot, from * call->n_head * d * ELEMENT, named_view(call, slot, rank, dim + 4 - rank));
+    mla_atb_bind(job, tensor, slot, from * call->n_head * d * ELEMENT,
+                 mla_atb_slot_view(call, slot, rank, dim + 4 - rank));
 }
 
 static void bind_all_queries(atb_job *job, const atb_call *call, int32_t rank, int64_t from, int64_t n)
@@ -48,17 +41,10 @@ static void bind_keys(atb_job *job, const atb_call *call, mla_segment *segment, 
     const int64_t width[] = {ATB_PREFILL_NOPE, ATB_ROPE, ATB_PREFILL_NOPE};
     for (int i = 0; i < 3; i++) {
         const int64_t dim[] = {n, rows, call->param->kv_head_num, width[i]};
-        mla_tensor view = named_view(call, slot[i], n == 0 ? 3 : 4, n == 0 ? dim + 1 : dim);
+        mla_tensor view = mla_atb_slot_view(call, slot[i], n == 0 ? 3 : 4, n == 0 ? dim + 1 : dim);
         view.stride[0] = n == 0 ? view.stride[0] : stride * call->param->kv_head_num * width[i];
         mla_atb_bind(job, tensor[i], slot[i], from * call->param->kv_head_num * width[i] * ELEMENT, view);
     }
-}
-
-static mla_tensor numbers(const int32_t *data, const char *name, int64_t n)
-{
-    mla_tensor view = mla_tensor_make((void *)(uintptr_t)data, MLA_DTYPE_I32, 1, &n);
-    view.name = name;
-    return view;
 }
 
 /* ---- without a mask tensor: one problem -------------------------------------------------------------------------- */
@@ -81,14 +67,14 @@ static int32_t lower_whole(mla_atb_op *op, const atb_call *call)
     mla_problem *p = &job->problem;
     mla_segment *segment = &p->segment[0];
     bind_all_queries(job, call, 3, 0, call->n_token);
-    p->q_begin = numbers(q_begin, "begins of qSeqLen", n_seq + 1);
+    p->q_begin = mla_atb_numbers(q_begin, "begins of qSeqLen", n_seq + 1);
     if (call->kv_stride == 0) {
         bind_keys(job, call, segment, 0, 0, call->tensor[ATB_KV]->dim[0], 0);
-        segment->k_begin = numbers(kv_begin, "begins of kvSeqLen", n_seq + 1);
+        segment->k_begin = mla_atb_numbers(kv_begin, "begins of kvSeqLen", n_seq + 1);
     } else {
         bind_keys(job, call, segment, 0, n_seq, call->kv_stride, call->kv_stride);
     }
-    segment->length = numbers(length, "kvSeqLen", n_seq);
+    segment->length = mla_atb_numbers(length, "kvSeqLen", n_seq);
     segment->visible.rule = call->param->mask_type == MLA_ATB_MASK_CAUSAL ? MLA_VISIBLE_CAUSAL : MLA_VISIBLE_ALL;
     return MLA_ATB_NO_ERROR;
 }
@@ -122,7 +108,7 @@ static void bind_mask(atb_job *job, const atb_call *call, mla_segment *segment, 
                       int64_t n_q, int64_t n_key)
 {
     const mla_atb_tensor *mask = call->tensor[ATB_MASK];
-    mla_tensor view = named_view(call, ATB_MASK, 3, (const int64_t[]){1, n_q, n_key});
+    mla_tensor view = mla_atb_slot_view(call, ATB_MASK, 3, (const int64_t[]){1, n_q, n_key});
     view.stride[1] = mask->dim[1];
     mla_atb_bind(job, &segment->mask, mask->dtype == MLA_ATB_BF16 ? ATB_WORKSPACE : ATB_MASK,
                  (row * mask->dim[1] + column) * ELEMENT, view);

@@ -51,11 +51,7 @@ static mla_status check_hint(const mla_tensor *t, const mla_tensor *q, const cha
     MLA_TRY(mla_field_check(&field));
     MLA_TRY(mla_field_check_dtype(&field, MLA_DTYPE_BIT(MLA_DTYPE_I32)));
     MLA_TRY(mla_field_check_dims(&field, layout, ndim, extent));
-    if (t->device.type != q->device.type || t->device.id != q->device.id) {
-        return mla_fail(MLA_STATUS_BAD_DEVICE, "%s is on device %d:%" PRId32 ", but q is on device %d:%" PRId32,
-                        t->name, (int)t->device.type, t->device.id, (int)q->device.type, q->device.id);
-    }
-    return MLA_STATUS_OK;
+    return mla_field_check_device(&field, &(mla_field){.tensor = q, .path = "q", .segment = -1});
 }
 
 static mla_status check_hints(const mla_tensor *metadata, const mla_tensor *splits, const mla_tensor *q)

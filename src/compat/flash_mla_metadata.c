@@ -61,16 +61,6 @@ static mla_status check_index_tensor(const mla_tensor *t, const char *name, cons
     return mla_field_check_contiguous(&field);
 }
 
-static mla_status check_device_of(const mla_field *field, const mla_field *of)
-{
-    const mla_device *a = &field->tensor->device, *b = &of->tensor->device;
-    if (a->type == b->type && a->id == b->id) {
-        return MLA_STATUS_OK;
-    }
-    return mla_fail(MLA_STATUS_BAD_DEVICE, "%s is on device %d:%" PRId32 ", but %s is on device %d:%" PRId32,
-                    mla_field_label(field).text, (int)a->type, a->id, mla_field_label(of).text, (int)b->type, b->id);
-}
-
 static mla_status check_arguments(const mla_tensor *cache_seqlens, int64_t num_heads_per_head_k, int64_t num_heads_k,
                                   const mla_tensor *metadata, const mla_tensor *num_splits)
 {
@@ -81,8 +71,8 @@ static mla_status check_arguments(const mla_tensor *cache_seqlens, int64_t num_h
     MLA_TRY(check_index_tensor(cache_seqlens, seqlens.path, "[b]", 1, &any));
     MLA_TRY(check_index_tensor(metadata, parts.path, "[n_part][8]", 2, (mla_extent[]){any, columns}));
     MLA_TRY(check_index_tensor(num_splits, splits.path, "[b + 1]", 1, &any));
-    MLA_TRY(check_device_of(&parts, &seqlens));
-    MLA_TRY(check_device_of(&splits, &seqlens));
+    MLA_TRY(mla_field_check_device(&parts, &seqlens));
+    MLA_TRY(mla_field_check_device(&splits, &seqlens));
     int64_t b = cache_seqlens->dim[0], n_part = metadata->dim[0];
     if (num_heads_per_head_k < 0) { /* 0: no query tokens */
         return mla_fail(MLA_STATUS_BAD_VALUE, "num_heads_per_head_k = %" PRId64 " must not be negative",

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/shape.h"
+#include "core/sized.h"
 #include "core/tensor.h"
 #include "quant_sparse_flash_mla_rules.h"
 
@@ -15,15 +16,8 @@
 
 void mla_quant_sparse_flash_mla_init_sized(mla_quant_sparse_flash_mla_args *args, size_t struct_size)
 {
-    if (args == NULL) {
+    if (!mla_sized_init(args, struct_size, sizeof *args)) {
         return;
-    }
-    memset(args, 0, struct_size);
-    if (struct_size >= sizeof args->struct_size) {
-        args->struct_size = struct_size;
-    }
-    if (struct_size != sizeof *args) {
-        return; /* another header's struct: its fields lie elsewhere, and the check refuses it */
     }
     args->quant_mode = 1;
     args->softmax_scale = 1;
@@ -42,15 +36,6 @@ typedef struct scratch_space {
     int32_t *at;
     int64_t left;
 } scratch_space;
-
-static int64_t count_of(const mla_tensor *t)
-{
-    int64_t count = 1;
-    for (int32_t i = 0; i < t->ndim; i++) {
-        count *= t->dim[i];
-    }
-    return count;
-}
 
 /* A new i32 [n] on the CPU; the caller fills it in through *values. */
 static mla_status take(scratch_space *scratch, int64_t n, const mla_tensor *like, const char *name, int32_t **values,
@@ -139,7 +124,7 @@ static mla_status lower_list_length(const qsfm_args *args, const mla_tensor *giv
         return MLA_STATUS_OK;
     }
     const int32_t *value = length->data;
-    int64_t count = count_of(length), i = 0;
+    int64_t count = mla_qsfm_count(length), i = 0;
     while (i < count && value[i] <= n_entry) {
         i++;
     }
@@ -269,8 +254,9 @@ static int64_t scratch_of(const qsfm_args *args, uint32_t facts)
     }
     n += (facts & QSFM_KV_PA) && !mla_qsfm_given(&args->seqused_ori_kv) ? batch : 0;
     n += (facts & QSFM_KV_PA) && (facts & QSFM_CMP) && !mla_qsfm_given(&args->seqused_cmp_kv) ? batch : 0;
-    n += (facts & QSFM_ORI_BY_LIST) && mla_qsfm_given(&args->ori_topk_length) ? count_of(&args->ori_topk_length) : 0;
-    n += (facts & QSFM_CMP_LIST) && mla_qsfm_given(&args->cmp_topk_length) ? count_of(&args->cmp_topk_length) : 0;
+    n += (facts & QSFM_ORI_BY_LIST) && mla_qsfm_given(&args->ori_topk_length) ? mla_qsfm_count(&args->ori_topk_length)
+                                                                              : 0;
+    n += (facts & QSFM_CMP_LIST) && mla_qsfm_given(&args->cmp_topk_length) ? mla_qsfm_count(&args->cmp_topk_length) : 0;
     return n;
 }
 

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/shape.h"
+#include "core/sized.h"
 #include "core/tensor.h"
 #include "quant_sparse_flash_mla_rules.h"
 
@@ -27,6 +28,15 @@ mla_tensor mla_qsfm_named(const mla_tensor *tensor, const char *name)
     mla_tensor copy = mla_qsfm_given(tensor) ? *tensor : (mla_tensor){0};
     copy.name = name;
     return copy;
+}
+
+int64_t mla_qsfm_count(const mla_tensor *tensor)
+{
+    int64_t count = 1;
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        count *= tensor->dim[i];
+    }
+    return count;
 }
 
 static const mla_tensor *tensor_at(const qsfm_args *args, size_t offset)
@@ -225,12 +235,8 @@ static mla_status check_own_attributes(const qsfm_args *args)
 {
     const uint32_t known =
         MLA_SPARSE_FLASH_MLA_RELAXED | MLA_SPARSE_FLASH_MLA_STRICT_RESIDUAL | MLA_SPARSE_FLASH_MLA_EXACT_P;
-    if (args->struct_size != sizeof *args) {
-        return mla_fail(MLA_STATUS_BAD_VALUE,
-                        "args.struct_size = %zu differs from this library's %zu: it is not set by "
-                        "mla_quant_sparse_flash_mla_init(), or quant_sparse_flash_mla.h is of another version",
-                        args->struct_size, sizeof *args);
-    }
+    MLA_TRY(mla_sized_check(args->struct_size, sizeof *args, "args", "mla_quant_sparse_flash_mla_init",
+                            "quant_sparse_flash_mla.h"));
     if ((int)args->format < MLA_SPARSE_FLASH_MLA_HIF8 || (int)args->format > MLA_SPARSE_FLASH_MLA_16BIT) {
         return mla_fail(MLA_STATUS_BAD_VALUE, "format = %d must be 0 (hif8) or 1 (16 bit)", (int)args->format);
     }

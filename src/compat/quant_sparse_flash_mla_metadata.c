@@ -5,20 +5,15 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/hash.h"
 #include "core/shape.h"
+#include "core/sized.h"
 #include "core/tensor.h"
 #include "quant_sparse_flash_mla_rules.h"
 
 void mla_quant_sparse_flash_mla_metadata_init_sized(mla_quant_sparse_flash_mla_metadata_args *args, size_t struct_size)
 {
-    if (args == NULL) {
-        return;
-    }
-    memset(args, 0, struct_size);
-    if (struct_size >= sizeof args->struct_size) {
-        args->struct_size = struct_size;
-    }
-    if (struct_size != sizeof *args) {
+    if (!mla_sized_init(args, struct_size, sizeof *args)) {
         return;
     }
     args->quant_mode = 1;
@@ -115,12 +110,8 @@ static mla_status check(const qsfm_metadata_args *m, uint32_t *facts)
     if (m == NULL) {
         return mla_fail(MLA_STATUS_NULL_POINTER, "args is NULL");
     }
-    if (m->struct_size != sizeof *m) {
-        return mla_fail(MLA_STATUS_BAD_VALUE,
-                        "args.struct_size = %zu differs from this library's %zu: it is not set by "
-                        "mla_quant_sparse_flash_mla_metadata_init(), or quant_sparse_flash_mla.h is of another version",
-                        m->struct_size, sizeof *m);
-    }
+    MLA_TRY(mla_sized_check(m->struct_size, sizeof *m, "args", "mla_quant_sparse_flash_mla_metadata_init",
+                            "quant_sparse_flash_mla.h"));
     if (!mla_qsfm_given(&m->metadata)) { /* not NULL_POINTER: the vendor has 161002 here */
         return mla_fail(MLA_STATUS_BAD_VALUE, "metadata is missing or empty: the result needs a place");
     }
@@ -236,25 +227,16 @@ enum {
 #define MAGIC 0x51414c4du /* "MLAQ" */
 #define VERSION 1u
 
-static uint64_t mix(uint64_t hash, uint64_t value)
-{
-    hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
-    return hash ^ (hash >> 29);
-}
-
 static uint64_t mix_tensor(uint64_t hash, const mla_tensor *t)
 {
     if (!mla_qsfm_given(t)) {
-        return mix(hash, 0);
+        return mla_hash_mix(hash, 0);
     }
-    int64_t count = 1;
-    for (int32_t i = 0; i < t->ndim; i++) {
-        count *= t->dim[i];
-    }
-    hash = mix(hash, (uint64_t)count + 1);
+    int64_t count = mla_qsfm_count(t);
+    hash = mla_hash_mix(hash, (uint64_t)count + 1);
     const int32_t *value = t->data;
     for (int64_t i = 0; i < count; i++) {
-        hash = mix(hash, (uint32_t)value[i]);
+        hash = mla_hash_mix(hash, (uint32_t)value[i]);
     }
     return hash;
 }
@@ -278,7 +260,7 @@ static uint64_t fingerprint(const qsfm_args *args, uint32_t facts, int64_t batch
                                args->ori_win_right};
     uint64_t hash = MAGIC;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        hash = mix(hash, (uint64_t)numbers[i]);
+        hash = mla_hash_mix(hash, (uint64_t)numbers[i]);
     }
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
         hash = mix_tensor(hash, tensors[i]);
@@ -290,18 +272,15 @@ static uint32_t checksum(const uint32_t *word)
 {
     uint64_t hash = VERSION;
     for (int i = WORD_CHECKSUM + 1; i < WORD_COUNT; i++) {
-        hash = mix(hash, word[i]);
+        hash = mla_hash_mix(hash, word[i]);
     }
     return (uint32_t)(hash ^ (hash >> 32));
 }
 
 static mla_status check_host(const mla_tensor *metadata)
 {
-    if (metadata->device.type == MLA_DEVICE_CPU) {
-        return MLA_STATUS_OK;
-    }
-    return mla_fail(MLA_STATUS_BAD_DEVICE, "metadata is on device %d:%" PRId32 ", but must be in host memory",
-                    (int)metadata->device.type, metadata->device.id);
+    mla_tensor named = mla_qsfm_named(metadata, "metadata");
+    return mla_field_check_host(&(mla_field){.tensor = &named, .path = named.name, .segment = -1});
 }
 
 mla_status mla_quant_sparse_flash_mla_metadata(const mla_quant_sparse_flash_mla_metadata_args *m)

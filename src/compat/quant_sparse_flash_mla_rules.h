@@ -51,6 +51,9 @@ bool mla_qsfm_given(const mla_tensor *tensor);
 /* The tensor under its argument's name, absent when it is not given. */
 mla_tensor mla_qsfm_named(const mla_tensor *tensor, const char *name);
 
+/* Elements of a tensor that passed the check. */
+int64_t mla_qsfm_count(const mla_tensor *tensor);
+
 /* Layouts and masks are checked, then *facts says what follows from them. `lists`: what the call tells of lists. */
 mla_status mla_qsfm_check_attributes(const qsfm_args *args, int operator_bit, const qsfm_lists *lists, uint32_t *facts);
 

@@ -10,21 +10,11 @@
 #define ND_LAYOUT "[n_page][page_size][d] or [n_page][page_size][n_kv_head][d]"
 #define NZ_LAYOUT "[n_page][n_piece][page_size][c] for " ND_LAYOUT
 
-static mla_status check_alone(const mla_tensor *t, const char *name)
-{
-    if (!t) {
-        return mla_fail(MLA_STATUS_NULL_POINTER, "%s is NULL", name);
-    }
-    mla_field field = {t, name, -1};
-    MLA_TRY(mla_field_check(&field));
-    return mla_field_check_host(&field);
-}
-
 static mla_status check_pair(const mla_tensor *nd, const mla_tensor *nz, bool to_nz)
 {
-    MLA_TRY(check_alone(nd, "nd"));
-    MLA_TRY(check_alone(nz, "nz"));
     mla_field nd_field = {nd, "nd", -1}, nz_field = {nz, "nz", -1};
+    MLA_TRY(mla_field_check_operand(&nd_field, MLA_DTYPES_ANY));
+    MLA_TRY(mla_field_check_operand(&nz_field, MLA_DTYPES_ANY));
     if (nd->ndim != 3 && nd->ndim != 4) {
         return mla_fail(MLA_STATUS_BAD_SHAPE, "%s.ndim = %" PRId32 " must be 3 or 4: " ND_LAYOUT,
                         mla_field_label(&nd_field).text, nd->ndim);

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 
+#include "hash.h"
 #include "range.h"
 
 /* A whole item may cost at most 1 / (workers * this) of everything, else it is cut into chunks: the last item to finish
@@ -292,40 +293,31 @@ mla_status mla_plan_fill(const mla_problem *problem, const mla_shape *shape, mla
 
 /* ---- fingerprint ------------------------------------------------------------------------------------------------- */
 
-static uint64_t mix(uint64_t hash, uint64_t value)
-{
-    hash ^= value + 0x9e3779b97f4a7c15u + (hash << 6) + (hash >> 2);
-    hash *= 0xff51afd7ed558ccdu;
-    return hash ^ (hash >> 32);
-}
-
 static uint64_t mix_index(uint64_t hash, const mla_tensor *t)
 {
-    hash = mix(hash, (uint64_t)t->ndim);
+    hash = mla_hash_mix(hash, (uint64_t)t->ndim);
     if (!mla_tensor_present(t) || t->device.type != MLA_DEVICE_CPU) {
         return hash; /* values on a device are the kernels' to read: plans do not depend on them */
     }
     int64_t columns = t->ndim == 2 ? t->dim[1] : 1, column_stride = t->ndim == 2 ? t->stride[1] : 0;
     for (int64_t i = 0; i < t->dim[0]; i++) {
         for (int64_t j = 0; j < columns; j++) {
-            hash = mix(hash, (uint32_t)((const int32_t *)t->data)[i * t->stride[0] + j * column_stride]);
+            hash = mla_hash_mix(hash, (uint32_t)((const int32_t *)t->data)[i * t->stride[0] + j * column_stride]);
         }
     }
     return hash;
 }
 
-/* On a device the choice of kernels is part of the plan, and they differ by dtype. */
+/* On a device the choice of kernels is part of the plan, and they differ by every dtype. */
 static uint64_t mix_device(uint64_t hash, const mla_problem *problem, const mla_shape *shape)
 {
     if (problem->q.device.type == MLA_DEVICE_CPU) {
         return hash;
     }
-    hash = mix(hash, (uint64_t)problem->q.device.type << 32 | (uint32_t)problem->q.device.id);
-    hash = mix(hash, (uint64_t)problem->q.dtype << 8 | problem->o.dtype);
+    hash = mla_hash_mix(hash, (uint64_t)problem->q.device.type << 32 | (uint32_t)problem->q.device.id);
+    hash = mla_hash_mix(hash, (uint64_t)problem->o.dtype);
     for (int32_t g = 0; g < shape->n_segment; g++) {
-        const mla_segment *segment = &problem->segment[g];
-        hash = mix(hash, (uint64_t)segment->k.dtype << 8 | segment->v.dtype);
-        hash = mix(hash, (uint64_t)segment->k_rope.dtype << 8 | segment->mask.dtype);
+        hash = mla_hash_mix(hash, (uint64_t)problem->segment[g].mask.dtype);
     }
     return hash;
 }
@@ -342,7 +334,7 @@ uint64_t mla_plan_fingerprint(const mla_problem *problem, const mla_shape *shape
                              problem->arithmetic, mla_tensor_present(&problem->qk_descale)};
     uint64_t hash = 0x6d6c61u;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        hash = mix(hash, (uint64_t)sizes[i]);
+        hash = mla_hash_mix(hash, (uint64_t)sizes[i]);
     }
     hash = mix_device(hash, problem, shape);
     if (shape->n_token == 0) {
@@ -369,7 +361,7 @@ uint64_t mla_plan_fingerprint(const mla_problem *problem, const mla_shape *shape
                                  mla_tensor_present(&segment->v),
                                  mla_tensor_present(&segment->mask)};
         for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-            hash = mix(hash, (uint64_t)rules[i]);
+            hash = mla_hash_mix(hash, (uint64_t)rules[i]);
         }
         hash = mix_index(hash, &segment->length);
         hash = mix_index(hash, &segment->k_begin);

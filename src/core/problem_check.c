@@ -7,19 +7,14 @@
 #include <math.h>
 #include <string.h>
 
+#include "sized.h"
+
 /* ---- defaults ---------------------------------------------------------------------------------------------------- */
 
 void mla_problem_init_sized(mla_problem *problem, size_t struct_size)
 {
-    if (problem == NULL) {
+    if (!mla_sized_init(problem, struct_size, sizeof *problem)) {
         return;
-    }
-    memset(problem, 0, struct_size);
-    if (struct_size >= offsetof(mla_problem, struct_size) + sizeof problem->struct_size) {
-        problem->struct_size = struct_size;
-    }
-    if (struct_size != sizeof *problem) {
-        return; /* another header's struct: its fields lie elsewhere, and the check refuses it */
     }
     problem->n_segment = 1;
     for (int32_t g = 0; g < MLA_MAX_SEGMENT; g++) {
@@ -165,11 +160,7 @@ static mla_status check_fields(const mla_problem *p)
         }
         MLA_TRY(mla_field_check(&field));
         MLA_TRY(mla_field_check_dtype(&field, rule->dtypes));
-        if (t->device.type != p->q.device.type || t->device.id != p->q.device.id) {
-            return mla_fail(MLA_STATUS_BAD_DEVICE, "%s is on device %d:%" PRId32 ", but %s is on device %d:%" PRId32,
-                            mla_field_label(&field).text, (int)t->device.type, t->device.id, mla_field_label(&q).text,
-                            (int)p->q.device.type, p->q.device.id);
-        }
+        MLA_TRY(mla_field_check_device(&field, &q));
     }
     return MLA_STATUS_OK;
 }
@@ -363,13 +354,7 @@ mla_status mla_problem_resolve(const mla_problem *problem, mla_shape *shape)
     if (problem == NULL) {
         return mla_fail(MLA_STATUS_NULL_POINTER, "problem is NULL");
     }
-    if (problem->struct_size != sizeof *problem) {
-        return mla_fail(
-            MLA_STATUS_BAD_VALUE,
-            "problem.struct_size = %zu differs from this library's %zu: it is not set by mla_problem_init(), "
-            "or mla_problem.h is of another version",
-            problem->struct_size, sizeof *problem);
-    }
+    MLA_TRY(mla_sized_check(problem->struct_size, sizeof *problem, "problem", "mla_problem_init", "mla_problem.h"));
     mla_checker c = {.p = problem, .shape = {.n_segment = problem->n_segment}};
     MLA_TRY(check_scalars(problem));
     MLA_TRY(check_fields(problem));

@@ -7,6 +7,8 @@
 #ifndef MLA_CORE_SHAPE_H
 #define MLA_CORE_SHAPE_H
 
+#include <math.h>
+
 #include "mla/mla_problem.h"
 #include "status.h"
 
@@ -68,6 +70,12 @@ static inline const char *mla_p_rounding_word(mla_p_rounding p_rounding)
 {
     static const char *const word[] = {"none", "16bit", "int8", "hif8"};
     return word[p_rounding];
+}
+
+/* The lse of a row without keys. */
+static inline double mla_empty_lse(mla_lse_empty rule)
+{
+    return rule == MLA_LSE_EMPTY_POS_INF ? INFINITY : rule == MLA_LSE_EMPTY_NEG_INF ? -INFINITY : 0;
 }
 
 /* Is the optional tensor given? */

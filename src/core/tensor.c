@@ -189,6 +189,27 @@ mla_status mla_field_check_host(const mla_field *field)
     return MLA_STATUS_OK;
 }
 
+mla_status mla_field_check_device(const mla_field *field, const mla_field *other)
+{
+    const mla_device *device = &field->tensor->device, *wanted = &other->tensor->device;
+    if (device->type == wanted->type && device->id == wanted->id) {
+        return MLA_STATUS_OK;
+    }
+    return mla_fail(MLA_STATUS_BAD_DEVICE, "%s is on device %d:%" PRId32 ", but %s is on device %d:%" PRId32,
+                    mla_field_label(field).text, (int)device->type, device->id, mla_field_label(other).text,
+                    (int)wanted->type, wanted->id);
+}
+
+mla_status mla_field_check_operand(const mla_field *field, unsigned dtypes)
+{
+    if (field->tensor == NULL) {
+        return mla_fail(MLA_STATUS_NULL_POINTER, "%s is NULL", field->path);
+    }
+    MLA_TRY(mla_field_check(field));
+    MLA_TRY(mla_field_check_host(field));
+    return mla_field_check_dtype(field, dtypes);
+}
+
 mla_status mla_field_check_dtype(const mla_field *field, unsigned dtypes)
 {
     if (dtypes & MLA_DTYPE_BIT(field->tensor->dtype)) {
@@ -224,6 +245,15 @@ mla_status mla_field_check_dims(const mla_field *field, const char *layout, int3
         }
     }
     return MLA_STATUS_OK;
+}
+
+mla_status mla_field_check_dims_of(const mla_field *field, const char *layout, int32_t ndim, const mla_field *other)
+{
+    mla_extent extent[MLA_MAX_NDIM];
+    for (int32_t i = 0; i < ndim; i++) {
+        extent[i] = mla_dim_extent(*other, i);
+    }
+    return mla_field_check_dims(field, layout, ndim, extent);
 }
 
 mla_status mla_field_check_inner(const mla_field *field)

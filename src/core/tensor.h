@@ -63,10 +63,21 @@ mla_status mla_field_check(const mla_field *field);
 /* In host memory. */
 mla_status mla_field_check_host(const mla_field *field);
 
+/* On the device of the other one. */
+mla_status mla_field_check_device(const mla_field *field, const mla_field *other);
+
 mla_status mla_field_check_dtype(const mla_field *field, unsigned dtypes);
+
+/* An operand of a helper that works in host memory: there at all, mla_field_check(), in host memory, of these
+ * dtypes. */
+mla_status mla_field_check_operand(const mla_field *field, unsigned dtypes);
+#define MLA_DTYPES_ANY (~0u)
 
 /* Rank and dims; `layout` is the notation of the header, "[n_seq][n_q][n_head][d]". */
 mla_status mla_field_check_dims(const mla_field *field, const char *layout, int32_t ndim, const mla_extent *extent);
+
+/* Rank ndim and the first dims of the other one. */
+mla_status mla_field_check_dims_of(const mla_field *field, const char *layout, int32_t ndim, const mla_field *other);
 
 /* Innermost stride 1. */
 mla_status mla_field_check_inner(const mla_field *field);

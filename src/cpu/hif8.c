@@ -80,17 +80,6 @@ mla_status mla_hif8_decode_array(const uint8_t *code, int64_t n, mla_hif8_mode m
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
-static mla_status check_tensor(const mla_tensor *t, const char *name, unsigned dtypes)
-{
-    if (!t) {
-        return mla_fail(MLA_STATUS_NULL_POINTER, "%s is NULL", name);
-    }
-    mla_field field = {t, name, -1};
-    MLA_TRY(mla_field_check(&field));
-    MLA_TRY(mla_field_check_host(&field));
-    return mla_field_check_dtype(&field, dtypes);
-}
-
 #define CODE_DTYPES (MLA_DTYPE_BIT(MLA_DTYPE_HIF8) | MLA_DTYPE_BIT(MLA_DTYPE_U8))
 
 /* fp32 bits of magnitudes are ordered as the magnitudes are; those that are not finite count as 0. */
@@ -107,7 +96,8 @@ static void note_largest(const float *x, int64_t n, int32_t largest[MLA_RUN_STEP
 
 mla_status mla_hif8_find_descale(const mla_tensor *x, float *descale)
 {
-    MLA_TRY(check_tensor(x, "x", MLA_DTYPES_FLOAT));
+    mla_field field = {x, "x", -1};
+    MLA_TRY(mla_field_check_operand(&field, MLA_DTYPES_FLOAT));
     if (!descale) {
         return mla_fail(MLA_STATUS_NULL_POINTER, "descale is NULL");
     }
@@ -137,19 +127,15 @@ mla_status mla_hif8_find_descale(const mla_tensor *x, float *descale)
 static mla_status check_pair(const mla_tensor *x, float descale, mla_hif8_mode mode, const mla_tensor *code,
                              bool to_code)
 {
-    MLA_TRY(check_tensor(x, "x", MLA_DTYPES_FLOAT));
-    MLA_TRY(check_tensor(code, "code", CODE_DTYPES));
+    mla_field x_field = {x, "x", -1}, code_field = {code, "code", -1};
+    MLA_TRY(mla_field_check_operand(&x_field, MLA_DTYPES_FLOAT));
+    MLA_TRY(mla_field_check_operand(&code_field, CODE_DTYPES));
     MLA_TRY(check_mode(mode));
     if (!(descale > 0 && descale <= FLT_MAX)) {
         return mla_fail(MLA_STATUS_BAD_VALUE, "descale = %g must be finite and positive", (double)descale);
     }
-    mla_field x_field = {x, "x", -1}, code_field = {code, "code", -1};
     const mla_field *in = to_code ? &x_field : &code_field, *out = to_code ? &code_field : &x_field;
-    mla_extent extent[MLA_MAX_NDIM];
-    for (int32_t i = 0; i < in->tensor->ndim; i++) {
-        extent[i] = mla_dim_extent(*in, i);
-    }
-    MLA_TRY(mla_field_check_dims(out, "x and code have the same dims", in->tensor->ndim, extent));
+    MLA_TRY(mla_field_check_dims_of(out, "x and code have the same dims", in->tensor->ndim, in));
     MLA_TRY(mla_field_check_output(out));
     return mla_field_check_apart(out, in);
 }

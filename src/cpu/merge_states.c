@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/shape.h"
 #include "mla/mla.h"
 #include "strided.h"
 
@@ -18,13 +19,6 @@ typedef struct merge {
 
 /* ---- arguments --------------------------------------------------------------------------------------------------- */
 
-static mla_status check_one(const mla_field *field)
-{
-    MLA_TRY(mla_field_check(field));
-    MLA_TRY(mla_field_check_host(field));
-    return mla_field_check_dtype(field, MLA_DTYPES_FLOAT);
-}
-
 /* A field called "o_part[3]" unless its tensor has a name; the text lives in *label. */
 static mla_field part_field(const mla_tensor *part, const char *name, int64_t i, mla_label *label)
 {
@@ -35,11 +29,7 @@ static mla_field part_field(const mla_tensor *part, const char *name, int64_t i,
 /* The dims of `like`, of which the field has the first ones. */
 static mla_status check_dims(const mla_field *field, const mla_field *like, int32_t ndim)
 {
-    mla_extent extent[MLA_MAX_NDIM];
-    for (int32_t i = 0; i < ndim; i++) {
-        extent[i] = mla_dim_extent(*like, i);
-    }
-    return mla_field_check_dims(field, ndim == like->tensor->ndim ? "[...][d]" : "[...] of [...][d]", ndim, extent);
+    return mla_field_check_dims_of(field, ndim == like->tensor->ndim ? "[...][d]" : "[...] of [...][d]", ndim, like);
 }
 
 static bool same_view(const mla_tensor *a, const mla_tensor *b)
@@ -55,8 +45,8 @@ static mla_status check_parts(const merge *m, const mla_field *o, const mla_fiel
         mla_label label[2];
         mla_field o_part = part_field(&m->o_part[i], "o_part", i, &label[0]);
         mla_field lse_part = part_field(&m->lse_part[i], "lse_part", i, &label[1]);
-        MLA_TRY(check_one(&o_part));
-        MLA_TRY(check_one(&lse_part));
+        MLA_TRY(mla_field_check_operand(&o_part, MLA_DTYPES_FLOAT));
+        MLA_TRY(mla_field_check_operand(&lse_part, MLA_DTYPES_FLOAT));
         MLA_TRY(check_dims(&o_part, o, o->tensor->ndim));
         MLA_TRY(check_dims(&lse_part, o, o->tensor->ndim - 1));
         if (!same_view(m->o, &m->o_part[i])) {
@@ -88,13 +78,13 @@ static mla_status check(const merge *m)
         return mla_fail(MLA_STATUS_BAD_VALUE, "lse_empty = %d is not an mla_lse_empty", (int)m->empty);
     }
     mla_field o = {m->o, "o", -1}, lse = {m->lse, "lse", -1};
-    MLA_TRY(check_one(&o));
+    MLA_TRY(mla_field_check_operand(&o, MLA_DTYPES_FLOAT));
     MLA_TRY(mla_field_check_output(&o));
     if (m->o->ndim < 2) {
         return mla_fail(MLA_STATUS_BAD_SHAPE, "%s.ndim = 1 must be at least 2: [...][d]", mla_field_label(&o).text);
     }
     if (m->lse) {
-        MLA_TRY(check_one(&lse));
+        MLA_TRY(mla_field_check_operand(&lse, MLA_DTYPES_FLOAT));
         MLA_TRY(check_dims(&lse, &o, m->o->ndim - 1));
         MLA_TRY(mla_field_check_output(&lse));
         MLA_TRY(mla_field_check_apart(&lse, &o));
@@ -154,7 +144,7 @@ static total row_total(const merge *m, int64_t row)
 static double merged_lse(const merge *m, total all)
 {
     if (all.top == -INFINITY) {
-        return m->empty == MLA_LSE_EMPTY_POS_INF ? INFINITY : m->empty == MLA_LSE_EMPTY_NEG_INF ? -INFINITY : 0;
+        return mla_empty_lse(m->empty);
     }
     return all.top + (m->base == MLA_LSE_BASE2 ? log2(all.sum) : log(all.sum));
 }

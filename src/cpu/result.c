@@ -76,11 +76,6 @@ void mla_result_descale(const mla_run_context *run, int32_t g, const mla_panel_r
     }
 }
 
-static double empty_lse(mla_lse_empty rule)
-{
-    return rule == MLA_LSE_EMPTY_POS_INF ? INFINITY : rule == MLA_LSE_EMPTY_NEG_INF ? -INFINITY : 0.0f;
-}
-
 /* One row's final factor for o, which is relative to `base`, and its lse in base-2 units, the sink joined. Fp64: cheap
  * here, and lse keeps its bits. */
 static double finish_row(const mla_problem *p, int64_t head, double m, double l, double base, double *lse)
@@ -142,7 +137,7 @@ void mla_result_write(const mla_run_context *run, int64_t seq, int32_t kv_head, 
             store(result->o + r * run->kernels->col_panel, shape->d_v, (float)factor, o);
         }
         if (mla_tensor_present(&p->lse)) {
-            double value = empty ? empty_lse(p->lse_empty) : p->lse_base == MLA_LSE_NATURAL ? lse * LN_2 : lse;
+            double value = empty ? mla_empty_lse(p->lse_empty) : p->lse_base == MLA_LSE_NATURAL ? lse * LN_2 : lse;
             mla_run_store(&p->lse, place(shape->lse_stride, seq, token, head), 1, &value);
         }
         if (mla_tensor_present(&p->max)) {

@@ -43,11 +43,17 @@ static bool serves(const mla_cuda_device *device, const mla_problem *problem, co
 /* Row blocks of one token only: with lists each token has keys of its own, with rounding tiles of its own. */
 static bool by_token(const mla_problem *problem, const mla_shape *shape)
 {
-    bool list = problem->p_rounding != MLA_P_ROUND_NONE;
+    bool alone = problem->p_rounding != MLA_P_ROUND_NONE;
     for (int32_t g = 0; g < shape->n_segment; g++) {
-        list = list || shape->segment[g].has_list;
+        alone = alone || shape->segment[g].has_list;
     }
-    return list;
+    return alone;
+}
+
+/* Has a row block one token only, be it because a sequence has no more? */
+static bool one_token(const mla_problem *problem, const mla_shape *shape)
+{
+    return by_token(problem, shape) || (!shape->batched && !mla_tensor_present(&problem->q_begin));
 }
 
 static int64_t ceil_div(int64_t a, int64_t b)
@@ -58,7 +64,7 @@ static int64_t ceil_div(int64_t a, int64_t b)
 /* Row blocks per kv head: see mla_find_rows(). */
 static int64_t count_blocks(const mla_problem *problem, const mla_shape *shape, int64_t rows)
 {
-    if (by_token(problem, shape) || (!shape->batched && !mla_tensor_present(&problem->q_begin))) {
+    if (one_token(problem, shape)) {
         return shape->n_token * ceil_div(shape->group, rows);
     }
     return shape->batched ? shape->n_seq * ceil_div(shape->n_q * shape->group, rows)
@@ -68,7 +74,7 @@ static int64_t count_blocks(const mla_problem *problem, const mla_shape *shape, 
 /* Rows that a sequence, or with lists a token, has per kv head. */
 static int64_t rows_together(const mla_problem *problem, const mla_shape *shape)
 {
-    if (by_token(problem, shape) || (!shape->batched && !mla_tensor_present(&problem->q_begin))) {
+    if (one_token(problem, shape)) {
         return shape->group;
     }
     return shape->batched ? shape->n_q * shape->group

@@ -12,11 +12,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "ascend_case.h"
 #include "paged_case.h"
 #include "rival.h"
 
 typedef enum bench_kind {
     BENCH_SPEED = 0, /* beside ceilings and rivals, for every thread count */
+    BENCH_FORMAT,    /* a format of Ascend's: time against that of plain bf16 keys, as many and as wide */
     BENCH_SCALING,   /* one thread against the most */
     BENCH_GROWTH     /* time per key against that of 4096 keys */
 } bench_kind;
@@ -24,15 +26,19 @@ typedef enum bench_kind {
 typedef struct bench_case {
     bench_kind kind;
     paged_shape shape;
-    bool from_memory; /* rotate copies of the cache, so that keys come from DRAM */
-    bool compare;     /* worth a comparison with rivals */
-    bool quick;       /* part of --quick */
+    ascend_kind ascend; /* stored like that; the shape's dtype and page size are then those of the plain keys */
+    bool from_memory;   /* rotate copies of the cache, so that keys come from DRAM */
+    bool compare;       /* worth a comparison with rivals */
+    bool quick;         /* part of --quick */
     bool most_threads_only;
 } bench_case;
 
 /* The grid, in the order it is run. */
 extern const bench_case bench_grid[];
 extern const int32_t bench_grid_size;
+
+/* "speed" */
+const char *bench_kind_name(bench_kind kind);
 
 /* "b1 h128 s4096 576/512 bf16" */
 void bench_case_name(const bench_case *c, char *name, size_t size);
@@ -58,7 +64,7 @@ typedef struct bench_raw {
     bool good[BENCH_MAX_SAMPLE]; /* the threads had a core each */
     double seconds[BENCH_MAX_SAMPLE];
     double peak[BENCH_MAX_SAMPLE], read[BENCH_MAX_SAMPLE]; /* SPEED: GFLOP/s, GB/s around it */
-    double ratio[BENCH_MAX_SAMPLE];                        /* SCALING, GROWTH */
+    double ratio[BENCH_MAX_SAMPLE];                        /* of the other kinds */
 } bench_raw;
 
 typedef struct bench_result {
@@ -77,7 +83,8 @@ typedef struct bench_result {
     bench_spread seconds;
     bench_spread of_peak, peak; /* fraction; GFLOP/s */
     bench_spread of_read, read; /* fraction; GB/s; only from memory */
-    bench_spread ratio;         /* SCALING: one thread's time / ours; GROWTH: our time per key / that of 4096 keys */
+    bench_spread ratio; /* FORMAT: our time / that of plain bf16 keys; SCALING: one thread's time / ours; GROWTH: our
+                           time per key / that of 4096 keys */
     bench_rival_result rival[BENCH_MAX_RIVAL];
     bench_raw raw;
 } bench_result;

@@ -21,6 +21,17 @@
 #define ONE(heads, keys, type) STEP(1, 1, heads, keys, 576, type, false)
 #define BATCH(requests, heads, keys) STEP(requests, 1, heads, keys, 576, MLA_DTYPE_BF16, true)
 
+/* Plain keys to compare with, in blocks of 128. */
+#define PLAIN(requests, heads, keys, d) \
+    {.n_seq = (requests),               \
+     .n_q = 1,                          \
+     .n_head = (heads),                 \
+     .d_k = (d),                        \
+     .d_v = 512,                        \
+     .page_size = 128,                  \
+     .n_key = (keys),                   \
+     .dtype = MLA_DTYPE_BF16}
+
 #define BF16 MLA_DTYPE_BF16
 #define F16 MLA_DTYPE_F16
 
@@ -49,6 +60,23 @@ const bench_case bench_grid[] = {
     /* rows whose values are the whole row */
     {.shape = STEP(1, 1, 128, 4096, 512, BF16, false), .compare = true, .most_threads_only = true},
 
+    /* what Ascend's formats cost */
+    {.kind = BENCH_FORMAT, .ascend = ASCEND_CSA, .shape = PLAIN(32, 64, 640, 512), .most_threads_only = true},
+    {.kind = BENCH_FORMAT,
+     .ascend = ASCEND_ATB_ROPE_APART,
+     .shape = PLAIN(8, 128, 4096, 576),
+     .most_threads_only = true},
+    {.kind = BENCH_FORMAT, .ascend = ASCEND_ATB_NZ, .shape = PLAIN(8, 128, 4096, 576), .most_threads_only = true},
+    {.kind = BENCH_FORMAT,
+     .ascend = ASCEND_ATB_INT8_NZ_TILE1,
+     .shape = PLAIN(8, 128, 4096, 576),
+     .most_threads_only = true},
+    {.kind = BENCH_FORMAT,
+     .ascend = ASCEND_ATB_INT8_NZ_TILE4,
+     .shape = PLAIN(8, 128, 4096, 576),
+     .most_threads_only = true},
+
+    {.kind = BENCH_SCALING, .ascend = ASCEND_HCA, .shape = PLAIN(1, 64, 8320, 512)},
     {.kind = BENCH_SCALING, .shape = ONE(128, 65536, BF16), .quick = true},
     {.kind = BENCH_SCALING, .shape = ONE(16, 65536, BF16)},
     {.kind = BENCH_SCALING, .shape = ONE(1, 65536, BF16), .from_memory = true},
@@ -61,6 +89,12 @@ const bench_case bench_grid[] = {
 
 const int32_t bench_grid_size = sizeof bench_grid / sizeof bench_grid[0];
 
+const char *bench_kind_name(bench_kind kind)
+{
+    static const char *const names[] = {"speed", "format", "scaling", "growth"};
+    return names[kind];
+}
+
 void bench_case_name(const bench_case *c, char *name, size_t size)
 {
     const paged_shape *s = &c->shape;
@@ -68,7 +102,9 @@ void bench_case_name(const bench_case *c, char *name, size_t size)
     if (s->n_q > 1) {
         snprintf(tokens, sizeof tokens, " q%" PRId64, s->n_q);
     }
-    snprintf(name, size, "b%" PRId64 " h%" PRId64 "%s s%s%" PRId64 " %" PRId64 "/%" PRId64 " %s%s", s->n_seq, s->n_head,
-             tokens, s->ragged ? "~" : "", s->n_key, s->d_k, s->d_v, mla_dtype_name(s->dtype),
+    bool ascend = c->ascend != ASCEND_NONE;
+    snprintf(name, size, "%s%sb%" PRId64 " h%" PRId64 "%s s%s%" PRId64 " %" PRId64 "/%" PRId64 " %s%s",
+             ascend_kind_name(c->ascend), ascend ? " " : "", s->n_seq, s->n_head, tokens, s->ragged ? "~" : "",
+             s->n_key, s->d_k, s->d_v, mla_dtype_name(ascend ? ascend_kind_dtype(c->ascend) : s->dtype),
              c->from_memory ? " dram" : "");
 }

@@ -35,13 +35,14 @@ typedef struct contender {
 /* Everything about one case on one pool. */
 typedef struct bench_run {
     const bench_settings *settings;
-    paged_case data;
+    paged_case data;    /* plain keys */
+    ascend_case ascend; /* or, unless its kind is ASCEND_NONE, this */
     bench_pool *pool;
     mla_plan *plan;
     mla_plan_info info;
     void *workspace;
     rival_task task;
-    int64_t next_copy;
+    int64_t n_copy, next_copy; /* of the cache */
 } bench_run;
 
 /* ---- setting up -------------------------------------------------------------------------------------------------- */
@@ -57,13 +58,37 @@ static int64_t copies_for(const bench_case *c)
     return (int64_t)ceil(wanted / one) + 1;
 }
 
+/* The problem over one copy of the cache; o in o_dtype. */
+static mla_problem problem_of(const bench_run *run, int64_t copy, mla_dtype o_dtype)
+{
+    if (run->ascend.kind == ASCEND_NONE) {
+        return paged_case_problem(&run->data, copy, o_dtype);
+    }
+    mla_problem problem = run->ascend.problem;
+    if (o_dtype != problem.o.dtype) {
+        problem.o = mla_tensor_make(run->ascend.wide_o, o_dtype, problem.o.ndim, problem.o.dim);
+    }
+    return problem;
+}
+
+/* The dtype that o has when it is timed. */
+static mla_dtype o_dtype_of(const bench_run *run)
+{
+    return run->ascend.kind == ASCEND_NONE ? run->data.shape.dtype : run->ascend.problem.o.dtype;
+}
+
 static int open_run(const bench_case *c, int64_t n_copy, const bench_settings *settings, bench_run *run)
 {
-    *run = (bench_run){.settings = settings};
-    double bytes = paged_case_bytes(&c->shape, n_copy + 1); /* the check needs one more copy */
+    *run = (bench_run){.settings = settings, .n_copy = n_copy};
+    bool plain = c->ascend == ASCEND_NONE;
+    double bytes = plain ? paged_case_bytes(&c->shape, n_copy + 1) /* the check needs one more copy */
+                         : ascend_case_bytes(c->ascend, &c->shape);
     if (bytes > 0.8 * (double)machine_get()->available_bytes) {
         return cli_fail("the case needs %.1f GB of memory and %.1f are free", bytes * 1e-9,
                         (double)machine_get()->available_bytes * 1e-9);
+    }
+    if (!plain) {
+        return ascend_case_make(c->ascend, &c->shape, 1, &run->ascend) ? CLI_OK : cli_fail("%s", mla_last_error());
     }
     if (!paged_case_make(&c->shape, n_copy, 1, &run->data)) {
         return cli_fail("not enough memory for a case of %.1f GB", bytes * 1e-9);
@@ -98,6 +123,7 @@ static void close_run(bench_run *run)
 {
     drop_plan(run);
     paged_case_release(&run->data);
+    ascend_case_release(&run->ascend);
     free(run->task.o);
     *run = (bench_run){0};
 }
@@ -107,7 +133,7 @@ static int use_pool(bench_run *run, bench_pool *pool)
 {
     drop_plan(run);
     run->pool = pool;
-    mla_problem problem = paged_case_problem(&run->data, 0, run->data.shape.dtype);
+    mla_problem problem = problem_of(run, 0, o_dtype_of(run));
     mla_executor executor = bench_pool_executor(pool);
     mla_plan_options options = {.backend = MLA_BACKEND_CPU, .executor = &executor};
     mla_status status = mla_plan_build(&problem, &options, &run->plan);
@@ -123,24 +149,27 @@ static int use_pool(bench_run *run, bench_pool *pool)
 
 static mla_status run_ours(bench_run *run, int64_t copy, mla_dtype o_dtype)
 {
-    mla_problem problem = paged_case_problem(&run->data, copy, o_dtype);
+    mla_problem problem = problem_of(run, copy, o_dtype);
     return mla_run(run->plan, &problem, run->workspace, run->info.workspace_bytes, NULL);
 }
 
-/* Our result in fp32, left in data.o. */
+/* Our result in fp32, left in the problem's o. */
 static int compute_ours(bench_run *run, mla_problem *problem)
 {
-    *problem = paged_case_problem(&run->data, 0, MLA_DTYPE_F32);
+    *problem = problem_of(run, 0, MLA_DTYPE_F32);
     mla_executor executor = bench_pool_executor(run->pool);
     mla_status status = mla_attention(problem, &(mla_plan_options){.executor = &executor});
     return status == MLA_STATUS_OK ? CLI_OK : cli_fail_status("the case", status);
 }
 
 /* A sample of heads against the oracle. */
-static int check_ours(const bench_run *run, const mla_problem *problem, bench_result *result)
+static int check_ours(bench_run *run, const mla_problem *problem, bench_result *result)
 {
-    int64_t heads = run->data.shape.n_head, sample = run->data.keys * (double)run->data.shape.n_q > ORACLE_KEYS ? 1 : 2;
-    mla_problem some = paged_case_sample(problem, heads > sample ? heads / sample : 1);
+    const paged_shape *s = &result->what->shape;
+    int64_t sample = (double)(s->n_seq * s->n_q) * (double)s->n_key > ORACLE_KEYS ? 1 : 2;
+    int64_t stride = s->n_head > sample ? s->n_head / sample : 1;
+    mla_problem some = run->ascend.kind == ASCEND_NONE ? paged_case_sample(problem, stride)
+                                                       : ascend_case_sample(&run->ascend, problem, stride);
     verify_truth truth;
     verify_report report;
     mla_status status = verify_prepare(&some, &truth);
@@ -183,9 +212,9 @@ static void check_rival(bench_run *run, rival *r, bench_rival_result *found, ben
 static void call(bench_run *run, rival *r)
 {
     int64_t copy = run->next_copy;
-    run->next_copy = (copy + 1) % run->data.n_copy;
+    run->next_copy = (copy + 1) % run->n_copy;
     if (r == NULL) {
-        run_ours(run, copy, run->data.shape.dtype);
+        run_ours(run, copy, o_dtype_of(run));
     } else {
         run->task.cache = (const uint16_t *)(run->data.cache + (size_t)copy * run->data.copy_bytes);
         rival_run(r, run->pool, &run->task);
@@ -214,7 +243,7 @@ static int64_t repeats_for(bench_run *run, rival *r)
 static double read_ceiling(bench_run *run)
 {
     int64_t copy = run->next_copy;
-    run->next_copy = (copy + 1) % run->data.n_copy;
+    run->next_copy = (copy + 1) % run->n_copy;
     return ceiling_read(run->pool, run->data.cache + (size_t)copy * run->data.copy_bytes, run->data.copy_bytes);
 }
 
@@ -465,6 +494,20 @@ static int measure_growth(bench_run *run, bench_result *result)
     return code;
 }
 
+static int measure_format(bench_run *run, bench_result *result)
+{
+    bench_case plain = *result->what;
+    plain.ascend = ASCEND_NONE;
+    bench_run base;
+    int code = open_run(&plain, 1, run->settings, &base);
+    code = code == CLI_OK ? use_pool(&base, run->pool) : code;
+    if (code == CLI_OK) {
+        alternate(&base, run, 1, 1, false, result);
+    }
+    close_run(&base);
+    return code;
+}
+
 void bench_case_threads(const bench_case *c, int32_t n_count, int32_t *first, int32_t *last)
 {
     /* growth: on one thread, because short requests cannot feed many */
@@ -493,11 +536,25 @@ static int measure_on(bench_run *run, bench_pool *pool, const bench_result *chec
     if (code == CLI_OK) {
         bench_pool_bind(true);
         code = result->what->kind == BENCH_SPEED     ? measure_speed(run, result)
+               : result->what->kind == BENCH_FORMAT  ? measure_format(run, result)
                : result->what->kind == BENCH_SCALING ? measure_scaling(run, result)
                                                      : measure_growth(run, result);
         bench_pool_bind(false);
     }
     return code;
+}
+
+static double flops_of(const bench_run *run)
+{
+    const paged_shape *s = &run->ascend.shape;
+    double pairs = (double)s->n_seq * (double)s->n_key;
+    return run->ascend.kind == ASCEND_NONE ? paged_case_flops(&run->data)
+                                           : 2 * pairs * (double)s->n_head * (double)(s->d_k + s->d_v);
+}
+
+static double key_bytes_of(const bench_run *run)
+{
+    return run->ascend.kind == ASCEND_NONE ? paged_case_key_bytes(&run->data) : run->ascend.key_bytes;
 }
 
 int bench_measure(const bench_case *c, const int32_t *n_thread, int32_t n_count, const bench_settings *settings,
@@ -506,7 +563,7 @@ int bench_measure(const bench_case *c, const int32_t *n_thread, int32_t n_count,
     bench_run run;
     int64_t n_copy = copies_for(c);
     int code = open_run(c, n_copy, settings, &run);
-    if (code == CLI_OK) {
+    if (code == CLI_OK && c->compare) {
         int64_t n = run.data.shape.n_seq * run.data.shape.n_q * run.data.shape.n_head * run.data.shape.d_v;
         run.task.o = cli_alloc((size_t)n, sizeof *run.task.o);
         code = run.task.o != NULL ? CLI_OK : cli_fail("not enough memory");
@@ -515,8 +572,8 @@ int bench_measure(const bench_case *c, const int32_t *n_thread, int32_t n_count,
         result[i] = (bench_result){.what = c,
                                    .n_thread = n_thread[i],
                                    .n_copy = n_copy,
-                                   .flops = paged_case_flops(&run.data),
-                                   .bytes = paged_case_key_bytes(&run.data)};
+                                   .flops = flops_of(&run),
+                                   .bytes = key_bytes_of(&run)};
         bench_case_name(c, result[i].name, sizeof result[i].name);
         bench_pool *pool = bench_pool_new(n_thread[i]);
         code = pool != NULL ? measure_on(&run, pool, i > 0 ? &result[0] : NULL, &result[i])

@@ -43,7 +43,7 @@ void bench_print_header(bench_kind kind, const bench_settings *settings)
     printf("\n%s", style(STYLE_FAINT));
     switch (kind) {
     case BENCH_SPEED:
-        printf("%-33s %3s %10s %8s  %-17s  %-17s", "shape", "thr", "time", "GFLOP/s", "% of FMA peak",
+        printf("%-40s %3s %10s %8s  %-17s  %-17s", "shape", "thr", "time", "GFLOP/s", "% of FMA peak",
                "% of read peak");
         for (int32_t i = 0; i < BENCH_MAX_RIVAL; i++) {
             if (settings->rival[i] != NULL) {
@@ -54,11 +54,14 @@ void bench_print_header(bench_kind kind, const bench_settings *settings)
         }
         printf("  %s", "error");
         break;
+    case BENCH_FORMAT:
+        printf("%-40s %3s %10s %8s  %-17s  %s", "shape", "thr", "time", "GFLOP/s", "x plain bf16", "error");
+        break;
     case BENCH_SCALING:
-        printf("%-33s %3s %10s %8s  %-17s  %s", "shape", "thr", "time", "GFLOP/s", "x one thread", "error");
+        printf("%-40s %3s %10s %8s  %-17s  %s", "shape", "thr", "time", "GFLOP/s", "x one thread", "error");
         break;
     case BENCH_GROWTH:
-        printf("%-33s %3s %10s %8s  %-17s  %s", "shape", "thr", "time", "GFLOP/s", "per key, 4k = 1", "error");
+        printf("%-40s %3s %10s %8s  %-17s  %s", "shape", "thr", "time", "GFLOP/s", "per key, 4k = 1", "error");
         break;
     }
     printf("%s\n", style(STYLE_PLAIN));
@@ -67,7 +70,7 @@ void bench_print_header(bench_kind kind, const bench_settings *settings)
 void bench_print_row(const bench_result *r, const bench_settings *settings)
 {
     char time_text[32];
-    printf("%-33s %3d %10s %8.1f", r->name, (int)r->n_thread, text_seconds(r->seconds.median, time_text),
+    printf("%-40s %3d %10s %8.1f", r->name, (int)r->n_thread, text_seconds(r->seconds.median, time_text),
            r->flops / r->seconds.median * 1e-9);
     if (r->what->kind != BENCH_SPEED) {
         print_ratio(r, &r->ratio, 1, 2);
@@ -133,6 +136,7 @@ static cJSON *build_raw(const bench_result *r)
 static cJSON *build_shape(const bench_case *c)
 {
     const paged_shape *s = &c->shape;
+    bool ascend = c->ascend != ASCEND_NONE;
     cJSON *item = cJSON_CreateObject();
     cJSON_AddNumberToObject(item, "requests", (double)s->n_seq);
     cJSON_AddNumberToObject(item, "query_tokens", (double)s->n_q);
@@ -143,16 +147,18 @@ static cJSON *build_shape(const bench_case *c)
     cJSON_AddNumberToObject(item, "keys", (double)s->n_key);
     cJSON_AddBoolToObject(item, "ragged", s->ragged);
     cJSON_AddBoolToObject(item, "causal", s->causal);
-    cJSON_AddStringToObject(item, "dtype", mla_dtype_name(s->dtype));
+    cJSON_AddStringToObject(item, "dtype", mla_dtype_name(ascend ? ascend_kind_dtype(c->ascend) : s->dtype));
+    if (ascend) {
+        cJSON_AddStringToObject(item, "ascend", ascend_kind_name(c->ascend));
+    }
     return item;
 }
 
 static cJSON *build_result(const bench_result *r, const bench_settings *settings)
 {
-    static const char *const kinds[] = {"speed", "scaling", "growth"};
     cJSON *item = cJSON_CreateObject();
     cJSON_AddStringToObject(item, "name", r->name);
-    cJSON_AddStringToObject(item, "kind", kinds[r->what->kind]);
+    cJSON_AddStringToObject(item, "kind", bench_kind_name(r->what->kind));
     cJSON_AddItemToObject(item, "shape", build_shape(r->what));
     cJSON_AddBoolToObject(item, "from_memory", r->what->from_memory);
     cJSON_AddNumberToObject(item, "cache_copies", (double)r->n_copy);
@@ -170,7 +176,9 @@ static cJSON *build_result(const bench_result *r, const bench_settings *settings
     cJSON_AddNumberToObject(item, "error_normwise", r->error);
     add_spread(item, "seconds", &r->seconds);
     cJSON_AddNumberToObject(item, "gflops", r->flops / r->seconds.median * 1e-9);
-    if (r->what->kind == BENCH_SCALING) {
+    if (r->what->kind == BENCH_FORMAT) {
+        add_spread(item, "time_against_plain_bf16", &r->ratio);
+    } else if (r->what->kind == BENCH_SCALING) {
         add_spread(item, "times_one_thread", &r->ratio);
     } else if (r->what->kind == BENCH_GROWTH) {
         add_spread(item, "time_per_key_against_4096", &r->ratio);

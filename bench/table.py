@@ -20,8 +20,8 @@ def rows(result):
     rivals = {rival["name"]: rival["times_ours"] for rival in result.get("rivals", [])}
     return [
         result["name"], str(result["threads"]), f"{result['gflops']:.0f}", share(result.get("of_fma_peak")),
-        share(result.get("of_read_peak")), ratio(rivals.get("OpenBLAS")), ratio(rivals.get("oneDNN")),
-        ratio(result.get("times_one_thread") or result.get("time_per_key_against_4096")), f"{result['error_normwise']:.1e}",
+        share(result.get("of_read_bandwidth")), ratio(rivals.get("OpenBLAS")), ratio(rivals.get("oneDNN")),
+        ratio(result.get("times_one_thread") or result.get("time_per_key_against_4096") or result.get("time_against_plain_bf16")), f"{result['error_normwise']:.1e}",
     ]
 
 
@@ -32,7 +32,7 @@ def main():
         hardware = bench["hardware"]
         print(f"{hardware['cpu']}, {hardware['cpus']} CPUs, {bench['isa']} kernels, libmla {bench['version']}, {bench['date'][:10]}, "
               f"`{bench['command']}`; rivals: " + ", ".join(f"{k} {v}" for k, v in bench["rivals"].items()) + ".\n")
-        print("| shape | threads | GFLOP/s | of FMA peak | of read peak | x OpenBLAS | x oneDNN | scaling | error |")
+        print("| shape | threads | GFLOP/s | of FMA peak | of read peak | x OpenBLAS | x oneDNN | ratio | error |")
         print("|---|---|---|---|---|---|---|---|---|")
         left_out = 0
         for result in bench["results"]:

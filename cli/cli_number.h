@@ -130,4 +130,21 @@ static inline float number_normal(number_rng *rng)
     return (float)(sum - 131070) * (1.7320508f / 65536.0f);
 }
 
+static inline void number_fill_normal(void *data, mla_dtype dtype, int64_t count, float spread, number_rng *rng)
+{
+    for (int64_t i = 0; i < count; i++) {
+        number_store(data, dtype, i, spread * number_normal(rng));
+    }
+}
+
+/* 0 .. n - 1 in random order */
+static inline void number_fill_permutation(int32_t *index, int64_t n, number_rng *rng)
+{
+    for (int64_t i = 0; i < n; i++) {
+        int64_t j = number_range(rng, 0, i);
+        index[i] = index[j];
+        index[j] = (int32_t)i;
+    }
+}
+
 #endif

@@ -28,7 +28,8 @@ static const char help[] =
     "\n"
     "FLOPs are counted as 2 * heads * (d_k + d_v) per visible query-key pair, bytes as unique key rows.\n"
     "In names: b requests, h heads, q query tokens, s keys (~: about, ragged), d_k/d_v, dtype, dram: keys from\n"
-    "memory.\n"
+    "memory. 'cann' and 'atb' rows have the formats of Ascend's operators; 'x plain bf16' is their time divided by\n"
+    "that of as many bf16 keys of the same width.\n"
     "\n"
     "Options:\n"
     "      --compare         also time the best composition of BLAS calls, through OpenBLAS and oneDNN where\n"
@@ -47,7 +48,7 @@ static const char help[] =
     "Examples:\n"
     "  mla bench --quick\n"
     "  mla bench --compare --json bench.json\n"
-    "  mla bench --filter 'h128 s4096' --threads 1 --compare\n";
+    "  mla bench --filter 'b1 h128 s4096' --threads 1 --compare\n";
 
 #define MAX_THREAD_COUNT 16
 
@@ -180,10 +181,9 @@ static int list_names(bool quick, const char *filter)
     for (int32_t i = 0; i < bench_grid_size; i++) {
         if (is_selected(&bench_grid[i], quick, filter)) {
             any = true;
-            static const char *const kinds[] = {"speed", "scaling", "growth"};
             char name[96];
             bench_case_name(&bench_grid[i], name, sizeof name);
-            printf("%-8s %s\n", kinds[bench_grid[i].kind], name);
+            printf("%-8s %s\n", bench_kind_name(bench_grid[i].kind), name);
         }
     }
     return any ? CLI_OK : refuse_filter(quick, filter);

@@ -9,8 +9,6 @@
 #include "cli.h"
 #include "cli_number.h"
 
-#define QUERY_SPREAD 0.7f /* of absorbed query elements: scores then spread by 2 to 3 units at d = 576 and V3's scale */
-
 static int64_t pages_for(int64_t n_key, int64_t page_size)
 {
     return (n_key + page_size - 1) / page_size;
@@ -58,11 +56,7 @@ static bool fill_page_table(paged_case *c, number_rng *rng)
         free(page);
         return false;
     }
-    for (int64_t i = 0; i < c->n_page; i++) {
-        int64_t j = number_range(rng, 0, i);
-        page[i] = page[j];
-        page[j] = (int32_t)i;
-    }
+    number_fill_permutation(page, c->n_page, rng);
     int64_t next = 0;
     for (int64_t i = 0; i < s->n_seq; i++) {
         for (int64_t j = 0; j < c->max_page; j++) {
@@ -72,13 +66,6 @@ static bool fill_page_table(paged_case *c, number_rng *rng)
     }
     free(page);
     return true;
-}
-
-static void fill_normal(void *data, mla_dtype dtype, int64_t count, float spread, number_rng *rng)
-{
-    for (int64_t i = 0; i < count; i++) {
-        number_store(data, dtype, i, spread * number_normal(rng));
-    }
 }
 
 bool paged_case_make(const paged_shape *shape, int64_t n_copy, uint64_t seed, paged_case *c)
@@ -101,8 +88,8 @@ bool paged_case_make(const paged_shape *shape, int64_t n_copy, uint64_t seed, pa
         paged_case_release(c);
         return false;
     }
-    fill_normal(c->q, shape->dtype, n_row * shape->d_k, QUERY_SPREAD, &rng);
-    fill_normal(c->cache, shape->dtype, n_value, 1, &rng);
+    number_fill_normal(c->q, shape->dtype, n_row * shape->d_k, PAGED_QUERY_SPREAD, &rng);
+    number_fill_normal(c->cache, shape->dtype, n_value, 1, &rng);
     for (int64_t i = 1; i < n_copy; i++) {
         memcpy(c->cache + (size_t)i * c->copy_bytes, c->cache, c->copy_bytes);
     }
@@ -141,10 +128,13 @@ mla_problem paged_case_problem(const paged_case *c, int64_t copy, mla_dtype o_dt
 mla_problem paged_case_sample(const mla_problem *problem, int64_t stride)
 {
     mla_problem p = *problem;
-    mla_tensor *views[] = {&p.q, &p.o, &p.lse};
-    for (int i = 0; i < 3; i++) {
-        views[i]->dim[2] = (views[i]->dim[2] + stride - 1) / stride;
-        views[i]->stride[2] *= stride;
+    mla_tensor *views[] = {&p.q, &p.q_rope, &p.o, &p.lse};
+    for (int i = 0; i < 4; i++) {
+        if (views[i]->ndim > 0) {
+            int32_t head = views[i]->ndim - (views[i] == &p.lse ? 1 : 2);
+            views[i]->dim[head] = (views[i]->dim[head] + stride - 1) / stride;
+            views[i]->stride[head] *= stride;
+        }
     }
     return p;
 }

@@ -12,6 +12,8 @@
 
 /* 1/sqrt(192) * (0.1 ln 40 + 1)^2: DeepSeek-V3's scale, for rows of 128 + 64 and YaRN by 40 */
 #define DEEPSEEK_V3_SCALE 0.13523378f
+/* of absorbed query elements: scores then spread by 2 to 3 units at d = 576 and V3's scale */
+#define PAGED_QUERY_SPREAD 0.7f
 
 typedef struct paged_shape {
     int64_t n_seq, n_q, n_head, d_k, d_v, page_size;

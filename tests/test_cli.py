@@ -547,11 +547,11 @@ def bench_measures_verifies_and_writes_json():
     path = FOLDER / "bench.json"
     names = mla("bench", "--list")[0]
     assert "b1 h128 s4096 576/512 bf16" in names and "growth" in names and "scaling" in names
-    told = mla("bench", "--filter", "h128 s4096 576/512 bf16", "--samples", "3", "--threads", "1,2", "--compare",
+    told = mla("bench", "--filter", "b1 h128 s4096 576/512 bf16", "--samples", "3", "--threads", "1,2", "--compare",
                "--json", path)[0]
     assert "h128" in told and "WRONG" not in told, told
     facts = json.loads(path.read_text())
-    assert facts["date"].endswith("Z") and "--filter 'h128 s4096 576/512 bf16'" in facts["command"], facts
+    assert facts["date"].endswith("Z") and "--filter 'b1 h128 s4096 576/512 bf16'" in facts["command"], facts
     assert all(facts[key] for key in ("version", "compiler", "libc", "isa")), facts
     hardware = facts["hardware"]
     assert hardware["cpu"] and hardware["system"] and hardware["cpus"] == len(os.sched_getaffinity(0)), hardware
@@ -569,6 +569,19 @@ def bench_measures_verifies_and_writes_json():
         assert min(raw["seconds"]) <= result["seconds"]["median"] <= max(raw["seconds"])
         for rival in result["rivals"]:
             assert rival["difference_normwise"] < 1e-5 and rival["times_ours"]["median"] > 0
+
+
+@test
+def bench_compares_ascend_formats_with_plain_keys():
+    path = FOLDER / "ascend.json"
+    told = mla("bench", "--filter", "cann", "--samples", "3", "--threads", "2", "--json", path)[0]
+    csa, hca = json.loads(path.read_text())["results"]
+    assert "x plain bf16" in told and csa["name"] in told and hca["name"] in told and "WRONG" not in told, told
+    assert csa["kind"] == "format" and csa["shape"]["ascend"] == "cann csa" and csa["shape"]["dtype"] == "hif8", csa
+    assert csa["key_bytes"] == 32 * 640 * 512 and 0.5 < csa["time_against_plain_bf16"]["median"] < 4, csa
+    assert hca["kind"] == "scaling" and hca["shape"]["keys"] == 128 + 8192 and hca["times_one_thread"]["median"] > 0, hca
+    names = mla("bench", "--list", "--filter", "atb")[0].splitlines()
+    assert len(names) == 4 and all(name.startswith("format ") for name in names), names
 
 
 @test

@@ -73,6 +73,7 @@ static void work_items(void *data, int64_t worker)
     cpu_run_state *state = data;
     const mla_plan *plan = state->run.plan;
     char *scratch = state->scratch + (size_t)worker * plan->worker_bytes;
+    mla_tile_begin(&state->run, scratch);
     for (;;) {
         int64_t i = atomic_fetch_add_explicit(&state->next_item, 1, memory_order_relaxed);
         if (i >= plan->n_item) {
@@ -87,6 +88,7 @@ static void second_pass(void *data, int64_t worker)
     cpu_run_state *state = data;
     const mla_plan *plan = state->run.plan;
     char *scratch = state->scratch + (size_t)worker * plan->worker_bytes;
+    mla_tile_begin(&state->run, scratch);
     for (;;) {
         int64_t i = atomic_fetch_add_explicit(&state->next_second, 1, memory_order_relaxed);
         if (i >= plan->n_item) {

@@ -55,7 +55,6 @@ static bool begin_walk(tile_walk *walk, mla_task_state *t, int32_t g, int64_t sk
     *walk = (tile_walk){.t = t, .g = g, .cursor = {begin, end}, .now = t->rows[0], .next = t->rows[1]};
     mla_key_rows_take(t->run->problem, t->run->shape, g, t->item->seq, mla_task_token(t, 0), t->item->kv_head,
                       &walk->cursor, skip, NULL);
-    mla_task_pack(t, g);
     take_tile(walk, walk->now);
     return walk->now[0].n_key > 0;
 }
@@ -267,6 +266,7 @@ bool mla_rounded_whole(mla_task_state *t, mla_panel_result result[2][MLA_TASK_PA
         if (!begin_walk(&walk, t, g, 0)) {
             continue;
         }
+        mla_task_pack(t, g);
         const mla_panel_result *part = NULL;
         for (int64_t tile = 0; walk.now[0].n_key > 0; tile++, step(&walk)) {
             if (tile % tiles_of_chunk(run) == 0) {
@@ -322,6 +322,7 @@ void mla_rounded_chunk_scores(mla_task_state *t)
     if (!begin_walk(&walk, t, t->item->segment, chunk_skip(t))) {
         return;
     }
+    mla_task_pack(t, t->item->segment);
     for (int64_t tile = 0; tile < n_tile && walk.now[0].n_key > 0; tile++, step(&walk)) {
         look_ahead(&walk, tile + 1 < n_tile);
         score_tile(&walk, false, &scores);

@@ -21,7 +21,7 @@ typedef struct mla_task {
     float *mask;                      /* panels: [key][16] of one row panel */
     float *stream_q, *stream_o;       /* stream: [row][column], in the order of the format */
     mla_key_rows *rows[2];            /* the block, or the blocks of a tile, at hand and the next */
-    double packed_descale;            /* descale of the segment that the queries are packed for; NaN: none yet */
+    double packed_descale;            /* descale of the segment that the item's queries are packed for; NaN: none yet */
     float scale[MLA_TASK_ROWS];       /* what row's scale in that segment keeps beside its power of two, base-2 units */
     float nope_factor[MLA_TASK_ROWS]; /* with nope_apart */
     int64_t begin[MLA_TASK_ROWS];     /* visible range of each row in the segment at hand, index space */

@@ -42,6 +42,8 @@ mla_layout mla_layout_make(const mla_cpu_kernels *kernels, const mla_problem *pr
     layout.o_bytes = (size_t)(layout.n_v_panel * MLA_ROW_PANEL * cp) * sizeof(float);
 
     size_t at = 0;
+    layout.task = at;
+    at = align_up(at + sizeof(mla_task_state));
     layout.q = at;
     at = align_up(at + (size_t)(MLA_TASK_PANELS * shape->d_k * MLA_ROW_PANEL) * sizeof(float));
     layout.k_block = at;
@@ -123,14 +125,17 @@ static void panel_results(const mla_task_state *t, char *memory, size_t stride, 
     }
 }
 
-static mla_task_state task_of(const mla_run_context *run, const mla_work_item *item, char *scratch)
+static mla_task_state *task_in(const mla_run_context *run, char *scratch)
+{
+    return (mla_task_state *)(scratch + run->layout.task);
+}
+
+void mla_tile_begin(const mla_run_context *run, char *scratch)
 {
     const mla_layout *layout = &run->layout;
     mla_key_rows *rows = (mla_key_rows *)(scratch + layout->row);
-    mla_task_state t = {
+    *task_in(run, scratch) = (mla_task_state){
         .run = run,
-        .item = item,
-        .n_row = item->row_end - item->row_begin,
         .nope_apart = mla_nope_apart(run->problem, run->shape),
         .packed_descale = NAN,
         .q = (float *)(scratch + layout->q),
@@ -140,22 +145,33 @@ static mla_task_state task_of(const mla_run_context *run, const mla_work_item *i
         .mask = (float *)(scratch + layout->mask),
         .tile_sum = (float *)(scratch + layout->tile_sum),
         .rows = {rows, rows + layout->tile_blocks},
+        .stream_q = (float *)(scratch + layout->stream),
+        .stream_o = (float *)(scratch + layout->stream) + MLA_STREAM_ROWS * mla_stream_stride(run->kernels, run->shape),
     };
-    t.n_panel = (t.n_row + MLA_ROW_PANEL - 1) / MLA_ROW_PANEL;
-    t.stream = mla_stream_serves(&t);
-    if (t.stream) {
-        t.stream_q = (float *)(scratch + layout->stream);
-        t.stream_o = t.stream_q + MLA_STREAM_ROWS * mla_stream_stride(run->kernels, run->shape);
+}
+
+/* Queries of the item before stay packed where they are this one's too: the next chunk of the same rows, mostly. */
+static mla_task_state *task_of(const mla_run_context *run, const mla_work_item *item, char *scratch)
+{
+    mla_task_state *t = task_in(run, scratch);
+    const mla_work_item *before = t->item;
+    if (before == NULL || before->seq != item->seq || before->kv_head != item->kv_head ||
+        before->row_begin != item->row_begin || before->row_end != item->row_end) {
+        t->packed_descale = NAN;
     }
+    t->item = item;
+    t->n_row = item->row_end - item->row_begin;
+    t->n_panel = (t->n_row + MLA_ROW_PANEL - 1) / MLA_ROW_PANEL;
+    t->stream = mla_stream_serves(t);
     return t;
 }
 
 void mla_tile_second_pass(const mla_run_context *run, const mla_work_item *item, char *scratch)
 {
-    mla_task_state t = task_of(run, item, scratch);
+    mla_task_state *t = task_of(run, item, scratch);
     mla_panel_result result[MLA_TASK_PANELS];
-    panel_results(&t, run->slots + (size_t)item->slot * run->layout.slot_bytes, run->layout.slot_bytes, result);
-    mla_rounded_chunk_values(&t, result);
+    panel_results(t, run->slots + (size_t)item->slot * run->layout.slot_bytes, run->layout.slot_bytes, result);
+    mla_rounded_chunk_values(t, result);
 }
 
 /* All chunks of a whole item into result[0]; returns whether there were any. */
@@ -183,29 +199,29 @@ void mla_tile_item(const mla_run_context *run, const mla_work_item *item, char *
 {
     const mla_layout *layout = &run->layout;
     bool rounded = run->problem->p_rounding != MLA_P_ROUND_NONE;
-    mla_task_state t = task_of(run, item, scratch);
+    mla_task_state *t = task_of(run, item, scratch);
     if (rounded && item->slot >= 0) {
-        mla_rounded_chunk_scores(&t);
+        mla_rounded_chunk_scores(t);
         return;
     }
     mla_panel_result result[2][MLA_TASK_PANELS];
     if (item->slot >= 0) {
         int64_t begin, end;
-        panel_results(&t, run->slots + (size_t)item->slot * layout->slot_bytes, layout->slot_bytes, result[0]);
-        mla_task_find_ranges(&t, item->segment, &begin, &end);
-        attend_chunk(&t, item->segment, item->kv_begin > begin ? item->kv_begin : begin,
+        panel_results(t, run->slots + (size_t)item->slot * layout->slot_bytes, layout->slot_bytes, result[0]);
+        mla_task_find_ranges(t, item->segment, &begin, &end);
+        attend_chunk(t, item->segment, item->kv_begin > begin ? item->kv_begin : begin,
                      item->kv_end < end ? item->kv_end : end, 0, result[0]);
         return;
     }
     for (int i = 0; i < 2; i++) {
-        panel_results(&t, scratch + layout->acc[i], sizeof(mla_row_state) + layout->o_bytes, result[i]);
+        panel_results(t, scratch + layout->acc[i], sizeof(mla_row_state) + layout->o_bytes, result[i]);
     }
-    if (!(rounded ? mla_rounded_whole : attend_whole)(&t, result)) {
-        for (int64_t panel = 0; panel < t.n_panel; panel++) {
+    if (!(rounded ? mla_rounded_whole : attend_whole)(t, result)) {
+        for (int64_t panel = 0; panel < t->n_panel; panel++) {
             mla_result_clear(run->kernels, &result[0][panel], layout->n_v_panel);
         }
     }
-    for (int64_t panel = 0; panel < t.n_panel; panel++) {
+    for (int64_t panel = 0; panel < t->n_panel; panel++) {
         mla_result_write(run, item->seq, item->kv_head, item->row_begin + panel * MLA_ROW_PANEL, &result[0][panel]);
     }
 }

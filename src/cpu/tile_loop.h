@@ -20,9 +20,9 @@ typedef struct mla_panel_result {
 /*
  * Scratch of one worker, carved from the workspace:
  *
- *     +---+---------+---------+---+------+------+--------+----------+----------------+----------------+
- *     | q | k block | v block | s | mask | rows | stream | tile sum | accumulators 0 | accumulators 1 |
- *     +---+---------+---------+---+------+------+--------+----------+----------------+----------------+
+ *     +------+---+---------+---------+---+------+------+--------+----------+----------------+----------------+
+ *     | task | q | k block | v block | s | mask | rows | stream | tile sum | accumulators 0 | accumulators 1 |
+ *     +------+---+---------+---------+---+------+------+--------+----------+----------------+----------------+
  *
  * v block only with values of their own, mask only with an additive mask, tile sum only for probabilities of int8.
  * Workers start on pages of their own.
@@ -39,9 +39,9 @@ typedef struct mla_layout {
     bool v_apart;         /* values have a block of their own even where they are columns of k */
     int64_t panel_stride; /* floats from one column panel of a block to the next */
     int64_t s_stride;     /* floats from one row panel of s to the next */
-    size_t q, k_block, v_block, s, mask, row, stream, tile_sum, acc[2]; /* byte offsets */
-    size_t o_bytes;                                                     /* o of one row panel */
-    size_t slot_peaks, slot_scores;                                     /* byte offsets in a slot */
+    size_t task, q, k_block, v_block, s, mask, row, stream, tile_sum, acc[2]; /* byte offsets */
+    size_t o_bytes;                                                           /* o of one row panel */
+    size_t slot_peaks, slot_scores;                                           /* byte offsets in a slot */
     size_t worker_bytes;
     size_t slot_bytes;
 } mla_layout;
@@ -62,6 +62,9 @@ typedef struct mla_run_context {
     mla_layout layout;
     char *slots; /* [n_slot][slot_bytes] */
 } mla_run_context;
+
+/* Before a worker's first item. Its scratch then remembers from item to item whose queries are packed. */
+void mla_tile_begin(const mla_run_context *run, char *scratch);
 
 /* Computes one work item with the scratch of one worker; of a chunk item of rounded probabilities, the scores. */
 void mla_tile_item(const mla_run_context *run, const mla_work_item *item, char *scratch);

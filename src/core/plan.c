@@ -4,20 +4,21 @@
 #include "plan.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "hash.h"
 #include "range.h"
 
-/* A whole item may cost at most 1 / (workers * this) of everything, else it is cut into chunks: the last item to finish
- * then delays the others by little. */
+/* The second way of sharing out work cuts whole items that cost more than 1 / (workers * this) of everything into chunks. */
 #define MLA_PLAN_BALANCE 4
 
-/* Pieces per worker below which rows are shared out: while that is cheap, and at last. */
-#define MLA_PLAN_PIECES 8
-#define MLA_PLAN_FEWEST_PIECES 2
+/* A way that is within 1 / this of work shared out evenly for nothing is taken without looking at others. */
+#define MLA_PLAN_GOOD_ENOUGH 50
 
-/* A key costs its rows, and some more for being read. */
-#define MLA_PLAN_KEY_COST 8
+/* Costs are counted in rows times keys. A key costs that many rows more for being converted, once in each pass that an
+ * item takes over it; leaving a row of a chunk in a slot and folding it from there costs that many keys. */
+#define MLA_PLAN_KEY_COST 4
+#define MLA_PLAN_SLOT_COST 16
 
 /* About a tenth of a millisecond: with less to do a worker costs more to wake than it brings. */
 int64_t mla_plan_worker_cost = 8192;
@@ -143,6 +144,17 @@ typedef struct plan_count {
     int64_t n_item, n_combine, n_slot, cost;
 } plan_count;
 
+static int64_t cost_of_whole(int64_t n_key, int64_t n_row)
+{
+    return (n_key + 1) * (n_row + MLA_PLAN_KEY_COST);
+}
+
+static int64_t cost_of_chunk(const mla_plan *plan, int64_t n_key, int64_t n_row)
+{
+    int64_t passes = plan->geometry.from_first_key ? 2 : 1;
+    return n_key * (n_row + passes * MLA_PLAN_KEY_COST) + n_row * MLA_PLAN_SLOT_COST;
+}
+
 /* One walk over all tasks serves counting and filling, so the two cannot disagree. An empty task still has its output to
  * write. limit: highest cost of a whole item. */
 static plan_count walk_tasks(const mla_problem *problem, const mla_shape *shape, const mla_plan *plan, int64_t max_rows,
@@ -155,7 +167,7 @@ static plan_count walk_tasks(const mla_problem *problem, const mla_shape *shape,
         for (int64_t row = 0, rows; row < n_row; row += rows) {
             rows = rows_of_task(problem, shape, plan, seq, row, n_row, max_rows);
             task_range range = range_of_task(problem, shape, plan, seq, row, row + rows);
-            int64_t cost = (range.n_key + 1) * (rows + MLA_PLAN_KEY_COST);
+            int64_t cost = cost_of_whole(range.n_key, rows);
             bool whole = range.n_chunk <= 1 || cost <= limit;
             int64_t n_panel = (rows + panel - 1) / panel;
             for (int32_t kv_head = 0; kv_head < shape->n_kv_head; kv_head++) {
@@ -180,7 +192,7 @@ static plan_count walk_tasks(const mla_problem *problem, const mla_shape *shape,
                             base.kv_end = at + split < range.end[g] ? at + split : range.end[g];
                             base.slot = count.n_slot;
                             base.task_slot = first_slot;
-                            base.cost = (base.kv_end - base.kv_begin) * (rows + MLA_PLAN_KEY_COST);
+                            base.cost = cost_of_chunk(plan, base.kv_end - base.kv_begin, rows);
                             item[count.n_item] = base;
                         }
                         count.n_item++;
@@ -227,26 +239,93 @@ static int by_cost(const void *a, const void *b)
     return x->slot < y->slot ? -1 : x->slot > y->slot;
 }
 
-/*
- * Can whole items alone keep the workers busy, if rows are shared out? Where chunks take two passes (plan.h) that is
- * cheaper: values are not converted twice, and nobody waits between the passes. Counts whole items of fewer rows, and
- * hands back their number of rows if they come out even or are many.
- */
-static bool share_rows_alone(const mla_problem *problem, const mla_shape *shape, const mla_plan *plan,
-                             int64_t *max_rows, plan_count *count)
+/* One way of sharing out the work. */
+typedef struct plan_draft {
+    plan_count count;
+    mla_work_item *item;
+    mla_combine_item *combine;
+    int64_t cost; /* of the worker that ends last */
+} plan_draft;
+
+static void drop_draft(plan_draft *draft)
 {
-    int64_t panel = plan->geometry.row_panel, rows = *max_rows, many = MLA_PLAN_BALANCE * (int64_t)plan->n_worker;
-    plan_count whole = walk_tasks(problem, shape, plan, rows, INT64_MAX, NULL, NULL);
-    while (rows > panel && whole.n_item < (rows > 2 * panel ? many : plan->n_worker)) {
-        rows = (rows / panel + 1) / 2 * panel;
-        whole = walk_tasks(problem, shape, plan, rows, INT64_MAX, NULL, NULL);
+    free(draft->item);
+    free(draft->combine);
+    *draft = (plan_draft){0};
+}
+
+/* What the busiest worker does when each, as soon as it is free, takes the next item. load [n_worker] is kept as a heap:
+ * the worker that is free first is number 0, and none is free before its parent (i - 1) / 2. */
+static int64_t busiest(const plan_draft *draft, int64_t *load, int64_t n_worker)
+{
+    int64_t most = 0;
+    memset(load, 0, (size_t)n_worker * sizeof *load);
+    for (int64_t i = 0; i < draft->count.n_item; i++) {
+        int64_t now = load[0] + draft->item[i].cost, at = 0;
+        most = now > most ? now : most;
+        for (int64_t child; (child = 2 * at + 1) < n_worker; at = child) {
+            child += child + 1 < n_worker && load[child + 1] < load[child];
+            if (load[child] >= now) {
+                break;
+            }
+            load[at] = load[child];
+        }
+        load[at] = now;
     }
-    if (whole.n_item < many && (whole.n_item < plan->n_worker || whole.n_item % plan->n_worker != 0)) {
-        return false;
+    return most;
+}
+
+/* Rows of a task at most max_rows, cost of a whole item at most limit; load: room for a number per worker. */
+static mla_status make_draft(const mla_problem *problem, const mla_shape *shape, const mla_plan *plan, int64_t max_rows,
+                             int64_t limit, int64_t *load, plan_draft *draft)
+{
+    plan_count count = walk_tasks(problem, shape, plan, max_rows, limit, NULL, NULL);
+    *draft = (plan_draft){.count = count,
+                          .item = calloc(count.n_item ? (size_t)count.n_item : 1, sizeof *draft->item),
+                          .combine = calloc(count.n_combine ? (size_t)count.n_combine : 1, sizeof *draft->combine)};
+    if (!draft->item || !draft->combine) {
+        drop_draft(draft);
+        return mla_fail(MLA_STATUS_OUT_OF_MEMORY, "plan of %lld items does not fit into memory",
+                        (long long)count.n_item);
     }
-    *max_rows = rows;
-    *count = whole;
-    return true;
+    walk_tasks(problem, shape, plan, max_rows, limit, draft->item, draft->combine);
+    if (plan->n_worker > 1) {
+        qsort(draft->item, (size_t)count.n_item, sizeof *draft->item, by_cost); /* longest first */
+    }
+    draft->cost = busiest(draft, load, plan->n_worker);
+    return MLA_STATUS_OK;
+}
+
+/*
+ * The ways: all rows that may share a task or half of them, a quarter, ..., which converts keys more than once; whole
+ * items or chunks, which leave partial results to be folded. The one that is done first is taken, of equals the one with the
+ * fewest pieces.
+ */
+static mla_status best_draft(const mla_problem *problem, const mla_shape *shape, const mla_plan *plan, int64_t *load,
+                             plan_draft *best)
+{
+    int64_t panel = plan->geometry.row_panel, rows = plan->geometry.max_rows;
+    MLA_TRY(make_draft(problem, shape, plan, rows, INT64_MAX, load, best));
+    int64_t share = best->count.cost / plan->n_worker, limit = share / MLA_PLAN_BALANCE;
+    for (bool chunks = true; best->cost - share > share / MLA_PLAN_GOOD_ENOUGH; chunks = !chunks) {
+        if (!chunks && rows <= panel) {
+            break;
+        }
+        rows = chunks ? rows : (rows / panel + 1) / 2 * panel;
+        plan_draft draft;
+        mla_status status = make_draft(problem, shape, plan, rows, chunks ? limit : INT64_MAX, load, &draft);
+        if (status != MLA_STATUS_OK) {
+            drop_draft(best);
+            return status;
+        }
+        if (draft.cost < best->cost) {
+            plan_draft loser = *best;
+            *best = draft;
+            draft = loser;
+        }
+        drop_draft(&draft);
+    }
+    return MLA_STATUS_OK;
 }
 
 mla_status mla_plan_fill(const mla_problem *problem, const mla_shape *shape, mla_plan *plan)
@@ -254,41 +333,24 @@ mla_status mla_plan_fill(const mla_problem *problem, const mla_shape *shape, mla
     if (shape->n_token == 0) {
         return MLA_STATUS_OK; /* nothing to do, for however many sequences */
     }
-    int64_t max_rows = plan->geometry.max_rows;
-    int64_t limit = INT64_MAX;
-    plan_count count = walk_tasks(problem, shape, plan, max_rows, limit, NULL, NULL);
-    int64_t useful = count.cost / mla_plan_worker_cost + 1;
+    plan_count all = walk_tasks(problem, shape, plan, plan->geometry.max_rows, INT64_MAX, NULL, NULL);
+    int64_t useful = all.cost / mla_plan_worker_cost + 1;
     plan->n_worker = useful < plan->n_worker ? (int32_t)useful : plan->n_worker;
-    if (plan->n_worker > 1 && plan->geometry.from_first_key &&
-        share_rows_alone(problem, shape, plan, &max_rows, &count)) {
-        limit = count.cost / plan->n_worker; /* longer than a share: cut after all */
-        count = walk_tasks(problem, shape, plan, max_rows, limit, NULL, NULL);
-    } else if (plan->n_worker > 1) {
-        limit = count.cost / ((int64_t)plan->n_worker * MLA_PLAN_BALANCE);
-        count = walk_tasks(problem, shape, plan, max_rows, limit, NULL, NULL);
-        /* Too few pieces still: share the rows out too, at the price of loading keys more than once. That price is small
-         * while several panels share a key, so the pieces may then be many, and end at about the same time. */
-        int64_t panel = plan->geometry.row_panel;
-        while (max_rows > panel && count.n_item < (max_rows > 2 * panel ? MLA_PLAN_PIECES : MLA_PLAN_FEWEST_PIECES) *
-                                                      (int64_t)plan->n_worker) {
-            max_rows = (max_rows / panel + 1) / 2 * panel;
-            count = walk_tasks(problem, shape, plan, max_rows, limit, NULL, NULL);
-        }
+    int64_t *load = malloc((size_t)plan->n_worker * sizeof *load);
+    if (!load) {
+        return mla_fail(MLA_STATUS_OUT_OF_MEMORY, "plan for %d workers does not fit into memory", (int)plan->n_worker);
     }
-    plan->n_item = count.n_item;
-    plan->n_combine = count.n_combine;
-    plan->n_slot = count.n_slot;
-    plan->item = calloc(count.n_item ? (size_t)count.n_item : 1, sizeof *plan->item);
-    plan->combine = calloc(count.n_combine ? (size_t)count.n_combine : 1, sizeof *plan->combine);
-    if (!plan->item || !plan->combine) {
-        return mla_fail(MLA_STATUS_OUT_OF_MEMORY, "plan of %lld items does not fit into memory",
-                        (long long)count.n_item);
+    plan_draft draft;
+    mla_status status = best_draft(problem, shape, plan, load, &draft);
+    free(load);
+    if (status == MLA_STATUS_OK) {
+        plan->item = draft.item;
+        plan->combine = draft.combine;
+        plan->n_item = draft.count.n_item;
+        plan->n_combine = draft.count.n_combine;
+        plan->n_slot = draft.count.n_slot;
     }
-    walk_tasks(problem, shape, plan, max_rows, limit, plan->item, plan->combine);
-    if (plan->n_worker > 1) {
-        qsort(plan->item, (size_t)plan->n_item, sizeof *plan->item, by_cost); /* longest first */
-    }
-    return MLA_STATUS_OK;
+    return status;
 }
 
 /* ---- fingerprint ------------------------------------------------------------------------------------------------- */

@@ -72,8 +72,9 @@ bool cli_parse_int_list(const char *option, const char *text, int64_t low, int64
 /* "cpu", "ref" or "auto" */
 bool cli_parse_backend(const char *text, mla_backend *backend);
 
-/* Applies --isa; text NULL leaves the choice to the library. Also makes sure that MLA_ISA names a usable level. */
-bool cli_apply_isa(const char *text);
+/* Applies --isa and --arith; NULL leaves the choice to the library. Also makes sure that MLA_ISA names a usable level and
+ * MLA_ARITH an arithmetic. */
+bool cli_apply_level(const char *isa, const char *arith);
 
 /* The level whose kernels are in use, "avx2". */
 const char *cli_selected_isa(void);

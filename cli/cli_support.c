@@ -227,15 +227,22 @@ static mla_status probe(mla_plan_info *info)
     return status;
 }
 
-bool cli_apply_isa(const char *text)
+bool cli_apply_level(const char *isa, const char *arith)
 {
-    mla_status status = mla_set_isa(text);
     mla_plan_info info;
-    if (status == MLA_STATUS_OK) {
-        status = probe(&info); /* MLA_ISA is looked at when a plan is built */
+    if (arith != NULL && setenv("MLA_ARITH", arith, 1) != 0) {
+        cli_fail("not enough memory");
+        return false;
     }
+    mla_status status = mla_set_isa(isa);
     if (status != MLA_STATUS_OK) {
-        cli_fail_status(text != NULL ? "--isa" : "MLA_ISA", status);
+        cli_fail_status("--isa", status);
+        return false;
+    }
+    status = probe(&info); /* MLA_ISA and MLA_ARITH are looked at when a plan is built */
+    if (status != MLA_STATUS_OK) {
+        bool about_arith = strncmp(mla_last_error(), "MLA_ARITH", strlen("MLA_ARITH")) == 0;
+        cli_fail_status(!about_arith ? "MLA_ISA" : arith != NULL ? "--arith" : "MLA_ARITH", status);
         return false;
     }
     return true;

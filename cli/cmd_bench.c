@@ -42,6 +42,7 @@ static const char help[] =
     "      --samples N       samples wanted per measurement (default: 15; quick: 7)\n"
     "      --json FILE       write everything as JSON too\n"
     "      --isa NAME        highest instruction set level, as listed by 'mla info' (default: the best usable)\n"
+    "      --arith NAME      auto, f32, bf16 or int16: what CPU kernels compute in (default: auto)\n"
     "      --list            print the names of the shapes and stop\n"
     "  -h, --help            show this help\n"
     "\n"
@@ -201,7 +202,7 @@ static void print_machine(const bench_settings *settings)
 
 static int run(int argc, char **argv)
 {
-    enum { OPT_COMPARE = 256, OPT_RIVAL_ISA, OPT_SAMPLES, OPT_JSON, OPT_ISA, OPT_LIST };
+    enum { OPT_COMPARE = 256, OPT_RIVAL_ISA, OPT_SAMPLES, OPT_JSON, OPT_ISA, OPT_ARITH, OPT_LIST };
     static const struct option options[] = {{"compare", no_argument, NULL, OPT_COMPARE},
                                             {"rival-isa", required_argument, NULL, OPT_RIVAL_ISA},
                                             {"threads", required_argument, NULL, 't'},
@@ -210,11 +211,12 @@ static int run(int argc, char **argv)
                                             {"samples", required_argument, NULL, OPT_SAMPLES},
                                             {"json", required_argument, NULL, OPT_JSON},
                                             {"isa", required_argument, NULL, OPT_ISA},
+                                            {"arith", required_argument, NULL, OPT_ARITH},
                                             {"list", no_argument, NULL, OPT_LIST},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
     bool compare = false, native = false, quick = false, list = false;
-    const char *filter = NULL, *json = NULL, *isa = NULL;
+    const char *filter = NULL, *json = NULL, *isa = NULL, *arith = NULL;
     int64_t wanted[MAX_THREAD_COUNT] = {1, machine_get()->n_cpu}, samples = 0;
     size_t n_wanted = wanted[1] > 1 ? 2 : 1;
     char *command = join_command(argc, argv);
@@ -239,6 +241,7 @@ static int run(int argc, char **argv)
         case OPT_SAMPLES: good = cli_parse_int("--samples", optarg, 3, 64, &samples); break;
         case OPT_JSON: json = optarg; break;
         case OPT_ISA: isa = optarg; break;
+        case OPT_ARITH: arith = optarg; break;
         case OPT_LIST: list = true; break;
         case 'h': free(command); return CLI_OK;
         default: good = false; break;
@@ -268,7 +271,7 @@ static int run(int argc, char **argv)
     char error[160];
     bench_result *result = cli_alloc((size_t)bench_grid_size * (size_t)n_count, sizeof *result);
     code = result != NULL ? CLI_OK : cli_fail("not enough memory");
-    code = code == CLI_OK && !cli_apply_isa(isa) ? CLI_USAGE : code;
+    code = code == CLI_OK && !cli_apply_level(isa, arith) ? CLI_USAGE : code;
     code = code == CLI_OK ? count_steps(threads, n_count, quick, filter, &so_far.n_step) : code;
     if (code == CLI_OK && json != NULL && !cli_can_write(json, error, sizeof error)) {
         code = cli_fail("--json = '%s': %s", json, error);

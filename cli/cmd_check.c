@@ -27,6 +27,7 @@ static const char help[] =
     "  -n, --cases N     stop after N problems, whatever the time\n"
     "      --seed S      seed of the first problem; the next one is S + 1 (default: from the clock)\n"
     "      --isa NAME    highest instruction set level, as listed by 'mla info' (default: the best usable)\n"
+    "      --arith NAME  auto, f32, bf16 or int16: what CPU kernels compute in (default: auto)\n"
     "      --self-test   spoil one value of every result and demand that it is noticed\n"
     "  -v, --verbose     print every problem\n"
     "  -h, --help        show this help\n"
@@ -127,17 +128,20 @@ done:
     return result;
 }
 
-static int report_failure(uint64_t seed, const random_case *c, const char *why, const char *isa, bool self_test)
+static int report_failure(uint64_t seed, const random_case *c, const char *why, const char *isa, const char *arith,
+                          bool self_test)
 {
     progress_clear();
     print_verdict("seed", false, "%" PRIu64 ": %s", seed, why);
     print_fact("problem", "%s", c->description);
-    print_fact("reproduce", "mla check --seed %" PRIu64 " --cases 1%s%s%s", seed, isa != NULL ? " --isa " : "",
-               isa != NULL ? isa : "", self_test ? " --self-test" : "");
+    print_fact("reproduce", "mla check --seed %" PRIu64 " --cases 1%s%s%s%s%s", seed, isa != NULL ? " --isa " : "",
+               isa != NULL ? isa : "", arith != NULL ? " --arith " : "", arith != NULL ? arith : "",
+               self_test ? " --self-test" : "");
     return CLI_FAILED;
 }
 
-static int check(double seconds, int64_t n_case, uint64_t seed, const char *isa, bool self_test, bool verbose)
+static int check(double seconds, int64_t n_case, uint64_t seed, const char *isa, const char *arith, bool self_test,
+                 bool verbose)
 {
     tally t = {0};
     double begin = cli_now();
@@ -151,7 +155,7 @@ static int check(double seconds, int64_t n_case, uint64_t seed, const char *isa,
         }
         verdict v = run_case(&c, seed, self_test, &t, why, sizeof why);
         if (v == VERDICT_FAILED || v == VERDICT_ERROR) {
-            int code = report_failure(seed, &c, why, isa, self_test);
+            int code = report_failure(seed, &c, why, isa, arith, self_test);
             random_case_release(&c);
             return v == VERDICT_ERROR ? CLI_USAGE : code;
         }
@@ -183,11 +187,12 @@ static int check(double seconds, int64_t n_case, uint64_t seed, const char *isa,
 
 static int run(int argc, char **argv)
 {
-    enum { OPT_SEED = 256, OPT_ISA, OPT_SELF_TEST };
+    enum { OPT_SEED = 256, OPT_ISA, OPT_ARITH, OPT_SELF_TEST };
     static const struct option options[] = {{"seconds", required_argument, NULL, 's'},
                                             {"cases", required_argument, NULL, 'n'},
                                             {"seed", required_argument, NULL, OPT_SEED},
                                             {"isa", required_argument, NULL, OPT_ISA},
+                                            {"arith", required_argument, NULL, OPT_ARITH},
                                             {"self-test", no_argument, NULL, OPT_SELF_TEST},
                                             {"verbose", no_argument, NULL, 'v'},
                                             {"help", no_argument, NULL, 'h'},
@@ -196,7 +201,7 @@ static int run(int argc, char **argv)
     bool seconds_given = false, self_test = false, verbose = false;
     int64_t n_case = INT64_MAX;
     uint64_t seed = (uint64_t)time(NULL) % 1000000 * 1000; /* short enough to type */
-    const char *isa = NULL;
+    const char *isa = NULL, *arith = NULL;
     for (int c; (c = cli_next_option(argc, argv, ":hs:n:v", options)) != -1;) {
         bool good = true;
         switch (c) {
@@ -207,6 +212,7 @@ static int run(int argc, char **argv)
         case 'n': good = cli_parse_int("--cases", optarg, 1, INT64_MAX, &n_case); break;
         case OPT_SEED: good = cli_parse_u64("--seed", optarg, &seed); break;
         case OPT_ISA: isa = optarg; break;
+        case OPT_ARITH: arith = optarg; break;
         case OPT_SELF_TEST: self_test = true; break;
         case 'v': verbose = true; break;
         case 'h': return CLI_OK;
@@ -219,13 +225,13 @@ static int run(int argc, char **argv)
     if (optind != argc) {
         return cli_fail("'%s' is one argument too many; see 'mla check --help'", argv[optind]);
     }
-    if (!cli_apply_isa(isa)) {
+    if (!cli_apply_level(isa, arith)) {
         return CLI_USAGE;
     }
     if (n_case != INT64_MAX && !seconds_given) {
         seconds = INFINITY;
     }
-    return check(seconds, n_case, seed, isa, self_test, verbose);
+    return check(seconds, n_case, seed, isa, arith, self_test, verbose);
 }
 
 const cli_command cli_check = {"check", "compare random problems with the oracle for some seconds", help, run};

@@ -220,7 +220,7 @@ static int run(int argc, char **argv)
     if (optind != argc) {
         return cli_fail("'%s' is one argument too many; see 'mla demo --help'", argv[optind]);
     }
-    if (!cli_apply_isa(NULL)) {
+    if (!cli_apply_level(NULL, NULL)) {
         return CLI_USAGE;
     }
     printf("%slibmla %s%s on %s, %s kernels\n", style(STYLE_STRONG), mla_version(), style(STYLE_PLAIN),

@@ -31,7 +31,7 @@ static const char help[] =
 #define MAX_KERNEL 512
 #define MAX_GPU 64
 
-static const char *const variables[] = {"MLA_ISA",    "OMP_NUM_THREADS", "OMP_PROC_BIND",
+static const char *const variables[] = {"MLA_ISA",    "MLA_ARITH",       "OMP_NUM_THREADS",  "OMP_PROC_BIND",
                                         "OMP_PLACES", "OMP_WAIT_POLICY", "GOMP_CPU_AFFINITY"};
 
 #define N_VARIABLE (sizeof variables / sizeof variables[0])
@@ -114,7 +114,7 @@ static void print_text(const facts *f)
         }
     }
     if (first) {
-        print_fact("environment", "nothing set (MLA_ISA and OMP_NUM_THREADS are looked at)");
+        print_fact("environment", "nothing set (MLA_ISA, MLA_ARITH and OMP_NUM_THREADS are looked at)");
     }
 }
 
@@ -190,7 +190,7 @@ static int run(int argc, char **argv)
     if (optind != argc) {
         return cli_fail("'%s' is one argument too many; see 'mla info --help'", argv[optind]);
     }
-    if (!cli_apply_isa(NULL)) {
+    if (!cli_apply_level(NULL, NULL)) {
         return CLI_USAGE;
     }
     static facts f;

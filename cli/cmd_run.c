@@ -25,6 +25,7 @@ static const char help[] =
     "  -t, --threads N     use N threads (default: what OpenMP decides)\n"
     "      --backend NAME  auto, cpu or ref (default: auto)\n"
     "      --isa NAME      highest instruction set level, as listed by 'mla info' (default: the best usable)\n"
+    "      --arith NAME    auto, f32, bf16 or int16: what CPU kernels compute in (default: auto)\n"
     "  -h, --help          show this help\n"
     "\n"
     "Examples:\n"
@@ -34,16 +35,17 @@ static const char help[] =
 
 static int run(int argc, char **argv)
 {
-    enum { OPT_CHECK = 256, OPT_BACKEND, OPT_ISA };
+    enum { OPT_CHECK = 256, OPT_BACKEND, OPT_ISA, OPT_ARITH };
     static const struct option options[] = {{"check", no_argument, NULL, OPT_CHECK},
                                             {"out", required_argument, NULL, 'o'},
                                             {"threads", required_argument, NULL, 't'},
                                             {"backend", required_argument, NULL, OPT_BACKEND},
                                             {"isa", required_argument, NULL, OPT_ISA},
+                                            {"arith", required_argument, NULL, OPT_ARITH},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
     replay_options replay = {.show_file = true};
-    const char *isa = NULL;
+    const char *isa = NULL, *arith = NULL;
     int64_t threads = 0;
     for (int c; (c = cli_next_option(argc, argv, ":ho:t:", options)) != -1;) {
         switch (c) {
@@ -60,6 +62,7 @@ static int run(int argc, char **argv)
             }
             break;
         case OPT_ISA: isa = optarg; break;
+        case OPT_ARITH: arith = optarg; break;
         case 'h': return CLI_OK;
         default: return CLI_USAGE;
         }
@@ -67,7 +70,7 @@ static int run(int argc, char **argv)
     if (argc - optind != 1) {
         return cli_fail("give exactly one capture file, not %d; see 'mla run --help'", argc - optind);
     }
-    if (!cli_apply_isa(isa)) {
+    if (!cli_apply_level(isa, arith)) {
         return CLI_USAGE;
     }
     replay.n_thread = (int32_t)threads;

@@ -152,6 +152,7 @@ def wrong_command_lines_are_refused_in_one_sentence():
                        (["run", "x", "--out"], "'--out' needs a value"), (["run", "--check=1", "x"], "takes no value"),
                        (["run", "--threads", "0", "x"], "--threads = '0'"), (["run", "-t", "2x", "x"], "'2x'"),
                        (["run", "--backend", "tpu", "x"], "'tpu'"), (["run", "--isa", "mmx", "x"], "mmx"),
+                       (["run", "--arith", "f64", "x"], "--arith: MLA_ARITH = \"f64\""),
                        (["info", "x"], "'x'"), (["demo", "x"], "'x'"), (["check", "x"], "'x'"), (["bench", "x"], "'x'"),
                        (["check", "--seconds", "-1"], "'-1'"), (["check", "--seed", "-1"], "'-1'"),
                        (["check", "--cases", "99999999999999999999"], "999"),
@@ -183,6 +184,8 @@ def info_is_text_and_json():
         words = [name, "capture"] if name == "run" else [name]
         out, error = mla(*words, code=2, environment={"MLA_ISA": "mmx"})
         assert error.startswith(f"mla {name}: MLA_ISA = ") and "mmx" in error and out == "", out + error
+        out, error = mla(*words, code=2, environment={"MLA_ARITH": "f64"})
+        assert error.startswith(f'mla {name}: MLA_ARITH = "f64" must be auto, f32, ') and out == "", out + error
 
 
 # ---- run -------------------------------------------------------------------------------------------------------------

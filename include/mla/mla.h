@@ -104,6 +104,8 @@ typedef struct mla_plan_info {
     int64_t n_slot; /* partial results merged at the end */
     size_t workspace_bytes;
     uint64_t fingerprint; /* of everything that the plan depends on */
+    mla_arithmetic
+        arithmetic; /* what the problem is computed in: never AUTO; on the CPU, F32 where BF16 is not at hand */
 } mla_plan_info;
 MLA_API mla_status mla_plan_describe(const mla_plan *plan, mla_plan_info *info);
 

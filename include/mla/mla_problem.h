@@ -151,9 +151,25 @@ typedef enum mla_p_rounding {
     MLA_P_ROUND_HIF8 = 3
 } mla_p_rounding;
 
+/*
+ * What scores are multiplied and values added up in, where p_rounding is NONE; with any other this changes nothing.
+ * Scores, maxima, sums and accumulators are fp32 in all of them.
+ *
+ *     F32     fp32 products, probabilities in fp32
+ *     BF16    exact products of bf16 numbers, probabilities rounded to bf16 (nearest even) before they multiply V, while
+ *             l, and so lse, is summed from them unrounded; numbers below 2^-126 count as 0. That moves o by at most
+ *             2^-9 of the sum of p |v|, on random values by about 1e-3 of its norm. For units that multiply matrices of
+ *             bf16: where the machine has none, or q or a segment is of another dtype, F32
+ *     AUTO    BF16 where it is at hand and o is bf16, whose own rounding is of the same size; else F32
+ *     INT16   fixed point, with a bound that is checked; falls back to F32
+ *
+ * The environment variable MLA_ARITH (auto, f32, bf16 or int16) says what AUTO means on the CPU.
+ */
 typedef enum mla_arithmetic {
-    MLA_ARITHMETIC_F32 = 0,
-    MLA_ARITHMETIC_INT16 = 1 /* fixed point, with a bound that is checked; falls back to f32 */
+    MLA_ARITHMETIC_AUTO = 0,
+    MLA_ARITHMETIC_INT16 = 1,
+    MLA_ARITHMETIC_F32 = 2,
+    MLA_ARITHMETIC_BF16 = 3
 } mla_arithmetic;
 
 #define MLA_MAX_SEGMENT 2

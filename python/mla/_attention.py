@@ -14,7 +14,7 @@ _VISIBLE_ALL, _VISIBLE_CAUSAL, _VISIBLE_WINDOW, _VISIBLE_COMPRESSED = range(4)
 _LSE_BASE = {"e": 0, "2": 1}
 _LSE_EMPTY = {"+inf": 0, "-inf": 1, "0": 2}
 _P_ROUNDING = {"none": 0, "16bit": 1, "int8": 2, "hif8": 3}
-_ARITHMETIC = {"f32": 0, "int16": 1}
+_ARITHMETIC = {"auto": 0, "int16": 1, "f32": 2, "bf16": 3}
 _BACKEND = {"auto": 0, "cpu": 1, "ref": 2, "cuda": 3}
 
 
@@ -189,7 +189,7 @@ def attention(
     lse_with_sink: bool = False,
     p_rounding: str = "none",
     p_tile: int = 0,
-    arithmetic: str = "f32",
+    arithmetic: str = "auto",
     backend: str = "auto",
     n_thread: int = 0,
     stream: Optional[int] = None,
@@ -243,7 +243,9 @@ def attention(
         out_dtype  "f32", "f16" or "bf16" for a new out; default: that of q, which must then be one of these
         lse_base   "e" or "2"
         lse_empty  lse of a token that sees no key (its out is 0): "+inf", "-inf" or "0"
-        p_rounding, p_tile, arithmetic   numerics that some contracts prescribe: see mla_problem.h
+        p_rounding, p_tile   numerics that some contracts prescribe: see mla_problem.h
+        arithmetic "f32", "bf16" (probabilities rounded to bf16, where the CPU has units for such products), "int16", or
+                   "auto": bf16 where it is at hand and out is bf16 too, else f32
     Running
         backend    "auto" (where the arrays are), "cpu", "cuda", or "ref" (the fp64 oracle: slow, on the CPU)
         n_thread   0: OpenMP decides. The bits of a result never depend on it

@@ -62,6 +62,7 @@ static mla_status build_resolved(const mla_problem *problem, const mla_shape *sh
     MLA_TRY(read_options(options, plan));
     plan->fingerprint = mla_plan_fingerprint(problem, shape);
     plan->isa = "";
+    plan->arithmetic = MLA_ARITHMETIC_F32; /* unless the backend says otherwise */
     return plan->backend->build(problem, shape, plan);
 }
 
@@ -120,6 +121,7 @@ mla_status mla_plan_describe(const mla_plan *plan, mla_plan_info *info)
         .n_slot = plan->n_slot,
         .workspace_bytes = mla_plan_workspace_bytes(plan),
         .fingerprint = plan->fingerprint,
+        .arithmetic = plan->arithmetic,
     };
     return MLA_STATUS_OK;
 }

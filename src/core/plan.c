@@ -377,7 +377,6 @@ static uint64_t mix_device(uint64_t hash, const mla_problem *problem, const mla_
         return hash;
     }
     hash = mla_hash_mix(hash, (uint64_t)problem->q.device.type << 32 | (uint32_t)problem->q.device.id);
-    hash = mla_hash_mix(hash, (uint64_t)problem->o.dtype);
     for (int32_t g = 0; g < shape->n_segment; g++) {
         hash = mla_hash_mix(hash, (uint64_t)problem->segment[g].mask.dtype);
     }
@@ -393,7 +392,8 @@ uint64_t mla_plan_fingerprint(const mla_problem *problem, const mla_shape *shape
                              shape->batched,      shape->n_segment,
                              problem->q.dtype,    problem->q_rope.dtype,
                              problem->p_rounding, problem->p_tile,
-                             problem->arithmetic, mla_tensor_present(&problem->qk_descale)};
+                             problem->arithmetic, mla_tensor_present(&problem->qk_descale),
+                             problem->o.dtype};
     uint64_t hash = 0x6d6c61u;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         hash = mla_hash_mix(hash, (uint64_t)sizes[i]);

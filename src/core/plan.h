@@ -60,6 +60,7 @@ struct mla_plan {
     void *function[4];   /* CUDA: what the variant launches */
     int64_t number[8];   /* CUDA: the variant's own */
     const char *isa;
+    mla_arithmetic arithmetic; /* what is computed in: not AUTO */
     mla_executor executor;
     bool host_executor; /* executor was lent by the caller */
     int32_t n_worker;

@@ -4,6 +4,7 @@
  */
 #include <stdatomic.h>
 
+#include "arithmetic.h"
 #include "core/backend.h"
 #include "core/parallel.h"
 #include "tile_loop.h"
@@ -25,10 +26,11 @@ static int64_t split_keys(const mla_problem *problem)
 static mla_status cpu_accepts(const mla_problem *problem, const mla_shape *shape)
 {
     (void)shape;
-    if (problem->arithmetic != MLA_ARITHMETIC_F32) {
-        return mla_fail(MLA_STATUS_UNSUPPORTED,
-                        "arithmetic = %d (int16) is not available on the CPU backend yet, only 0 (f32)",
-                        (int)problem->arithmetic);
+    mla_arithmetic wanted;
+    MLA_TRY(mla_arithmetic_wanted(problem, &wanted));
+    if (wanted == MLA_ARITHMETIC_INT16) {
+        return mla_fail(MLA_STATUS_UNSUPPORTED, "%s is not available on the CPU backend yet",
+                        problem->arithmetic == wanted ? "arithmetic = 1 (int16)" : "MLA_ARITH = \"int16\"");
     }
     return MLA_STATUS_OK;
 }

@@ -10,9 +10,8 @@
 static mla_status cuda_accepts(const mla_problem *problem, const mla_shape *shape)
 {
     (void)shape;
-    if (problem->arithmetic != MLA_ARITHMETIC_F32) {
-        return mla_fail(MLA_STATUS_UNSUPPORTED,
-                        "arithmetic = %d (int16) is not available on the CUDA backend, only 0 (f32)",
+    if (problem->arithmetic == MLA_ARITHMETIC_INT16) {
+        return mla_fail(MLA_STATUS_UNSUPPORTED, "arithmetic = %d (int16) is not available on the CUDA backend",
                         (int)problem->arithmetic);
     }
     return MLA_STATUS_OK;

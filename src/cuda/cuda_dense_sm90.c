@@ -78,7 +78,7 @@ static bool serves(const mla_cuda_device *device, const mla_problem *problem, co
         shape->d_v != DENSE_SM90_D_V || (dtype != MLA_DTYPE_BF16 && dtype != MLA_DTYPE_F16) ||
         segment->k.dtype != dtype || problem->o.dtype != dtype || keys->k_pieces.columns < shape->d_k ||
         (segment->visible.rule != MLA_VISIBLE_ALL && segment->visible.rule != MLA_VISIBLE_CAUSAL) ||
-        problem->p_rounding != MLA_P_ROUND_NONE || problem->arithmetic != MLA_ARITHMETIC_F32 ||
+        problem->p_rounding != MLA_P_ROUND_NONE || problem->arithmetic == MLA_ARITHMETIC_F32 ||
         !(problem->softmax_scale > 0.0f)) {
         return false;
     }

@@ -426,6 +426,23 @@ static void check_stale(void)
     }
 }
 
+/* What is computed in is never left open, and without a unit for it bf16 is not claimed. */
+static void check_arithmetic(void)
+{
+    ck_config c = sample();
+    mla_problem p;
+    ck_make(&c, &p);
+    const mla_arithmetic asked[] = {MLA_ARITHMETIC_AUTO, MLA_ARITHMETIC_F32, MLA_ARITHMETIC_BF16};
+    for (int i = 0; i < 3; i++) {
+        p.arithmetic = asked[i];
+        mla_plan *plan = build(&p, 2);
+        mla_plan_info info;
+        CK_REQUIRE(mla_plan_describe(plan, &info) == MLA_STATUS_OK);
+        CK_REQUIRE(info.arithmetic == MLA_ARITHMETIC_F32);
+        mla_plan_free(plan);
+    }
+}
+
 /* What a backend does not offer is refused also when it is asked for behind the plan's back. */
 static void check_unsupported(void)
 {
@@ -615,6 +632,7 @@ static void check_isa(void)
 const ck_test ck_plan_tests[] = {
     {.name = "plan/info", .run = check_info, .host = true, .library = true},
     {.name = "plan/stale", .run = check_stale, .host = true, .library = true},
+    {.name = "plan/arithmetic", .run = check_arithmetic, .host = true, .library = true},
     {.name = "plan/unsupported", .run = check_unsupported, .host = true, .library = true},
     {.name = "plan/parallel_region", .run = check_parallel_region, .host = true, .once = true, .library = true},
     {.name = "plan/reuse", .run = check_reuse, .host = true, .library = true},

@@ -19,7 +19,7 @@
 typedef enum bench_kind {
     BENCH_SPEED = 0, /* beside ceilings and rivals, for every thread count */
     BENCH_FORMAT,    /* a format of Ascend's: time against that of plain bf16 keys, as many and as wide */
-    BENCH_SCALING,   /* one thread against the most */
+    BENCH_SCALING,   /* one thread against more */
     BENCH_GROWTH     /* time per key against that of 4096 keys */
 } bench_kind;
 
@@ -99,8 +99,9 @@ typedef struct bench_settings {
     void (*progress)(double fraction); /* of one measurement */
 } bench_settings;
 
-/* Which of these thread counts (ascending) a case is measured with: indices [*first, *last). */
-void bench_case_threads(const bench_case *c, int32_t n_count, int32_t *first, int32_t *last);
+/* Which of these thread counts (ascending) a case is measured with: indices [*first, *last). None for scaling where one
+ * thread is all there is. */
+void bench_case_threads(const bench_case *c, const int32_t *n_thread, int32_t n_count, int32_t *first, int32_t *last);
 
 /*
  * Measures a case on each of the thread counts, one result each; calls `done` after every one. CLI_OK, or CLI_USAGE

@@ -508,11 +508,10 @@ static int measure_format(bench_run *run, bench_result *result)
     return code;
 }
 
-void bench_case_threads(const bench_case *c, int32_t n_count, int32_t *first, int32_t *last)
+void bench_case_threads(const bench_case *c, const int32_t *n_thread, int32_t n_count, int32_t *first, int32_t *last)
 {
+    *first = c->most_threads_only ? n_count - 1 : c->kind == BENCH_SCALING && n_thread[0] == 1 ? 1 : 0;
     /* growth: on one thread, because short requests cannot feed many */
-    bool most = c->most_threads_only || c->kind == BENCH_SCALING;
-    *first = most ? n_count - 1 : 0;
     *last = c->kind == BENCH_GROWTH ? 1 : n_count;
 }
 

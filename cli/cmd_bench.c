@@ -104,8 +104,8 @@ static void open_rivals(bench_settings *settings, bool native)
 static bool is_measured(const bench_case *c, bool quick, const char *filter, const int32_t *threads, int32_t n_count,
                         int32_t *first, int32_t *last)
 {
-    bench_case_threads(c, n_count, first, last);
-    return is_selected(c, quick, filter) && !(c->kind == BENCH_SCALING && threads[*last - 1] == 1);
+    bench_case_threads(c, threads, n_count, first, last);
+    return is_selected(c, quick, filter) && *first < *last;
 }
 
 static int refuse_filter(bool quick, const char *filter)

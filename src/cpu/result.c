@@ -31,7 +31,7 @@ mla_panel_result mla_result_at(char *memory, int32_t n_row)
                               .n_row = n_row};
 }
 
-void mla_result_clear(const mla_cpu_kernels *kernels, const mla_panel_result *result, int64_t n_v_panel)
+void mla_result_clear_state(const mla_panel_result *result)
 {
     for (int r = 0; r < MLA_ROW_PANEL; r++) {
         result->state->m[r] = -INFINITY;
@@ -39,6 +39,11 @@ void mla_result_clear(const mla_cpu_kernels *kernels, const mla_panel_result *re
         result->state->max[r] = -INFINITY;
         result->state->floor[r] = -INFINITY;
     }
+}
+
+void mla_result_clear(const mla_cpu_kernels *kernels, const mla_panel_result *result, int64_t n_v_panel)
+{
+    mla_result_clear_state(result);
     /* kernels take rows in groups of up to 8; what they add to the last rows of a group must be numbers too */
     int64_t rows = (result->n_row + 7) / 8 * 8, cp = kernels->col_panel;
     for (int64_t panel = 0; panel < n_v_panel; panel++) {

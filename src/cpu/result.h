@@ -15,7 +15,8 @@ static inline float mla_result_base(const mla_row_state *state, int32_t r)
     return state->floor[r] > state->m[r] ? state->floor[r] : state->m[r];
 }
 
-/* No key seen. */
+/* No key seen: the state alone, for accumulators that will be written over; the whole partial result. */
+void mla_result_clear_state(const mla_panel_result *result);
 void mla_result_clear(const mla_cpu_kernels *kernels, const mla_panel_result *result, int64_t n_v_panel);
 
 /* into = into + from, in that order: the only way in which two partial results are ever joined. */

@@ -11,6 +11,8 @@
 /* Rows of the block at hand followed by those that the kernel fetches ahead. */
 enum { ROW_ADDRESSES = MLA_KEY_BLOCK + MLA_STREAM_BEHIND };
 
+enum { WIDEST_STEP = 32 }; /* two vectors of 16 lanes */
+
 static int64_t round_step(const mla_cpu_kernels *kernels, int64_t n)
 {
     return (n + kernels->stream_step - 1) / kernels->stream_step * kernels->stream_step;
@@ -111,25 +113,51 @@ void mla_stream_begin(mla_task_state *t)
     memset(t->stream_o, 0, (size_t)(t->n_row * stride) * sizeof(float));
 }
 
+/* One step of columns out of the order in which they were kept. */
+static void in_order(mla_stream_order order, int64_t step, const float *from, float *to)
+{
+    int64_t half = step / 2;
+    for (int64_t c = 0; order == MLA_STREAM_EVEN_ODD && c < half; c++) {
+        to[2 * c] = from[c];
+        to[2 * c + 1] = from[half + c];
+    }
+    if (order == MLA_STREAM_PLAIN) {
+        memcpy(to, from, (size_t)step * sizeof *to);
+    }
+}
+
+/* Columns [at, at + n) of one row inside a panelled accumulator; returns at + n. */
+static int64_t put_columns(float *o, int64_t col_panel, int64_t at, const float *from, int64_t n)
+{
+    for (int64_t some; n > 0; at += some, from += some, n -= some) {
+        some = col_panel - at % col_panel;
+        some = some < n ? some : n;
+        memcpy(o + at / col_panel * MLA_ROW_PANEL * col_panel + at % col_panel, from, (size_t)some * sizeof *o);
+    }
+    return at;
+}
+
 void mla_stream_end(mla_task_state *t, int32_t g, const mla_panel_result *result)
 {
     const mla_cpu_kernels *kernels = t->run->kernels;
     mla_stream_order order = kernels->stream_order[mla_format_of(t->run->problem->segment[g].k.dtype)];
     mla_stream_block block = {0};
     find_parts(t, g, (const void *const(*)[ROW_ADDRESSES])NULL, &block);
-    int64_t cp = kernels->col_panel, stride = mla_stream_stride(t->run->kernels, t->run->shape);
+    int64_t cp = kernels->col_panel, step = kernels->stream_step, stride = mla_stream_stride(kernels, t->run->shape);
     for (int64_t r = 0; r < t->n_row; r++) {
-        float *to = result->o + r * cp;
-        int64_t in_panel = 0; /* the parts' columns follow each other in o */
+        int64_t at = 0; /* the parts' columns follow each other in o */
         for (int32_t i = 0; i < block.n_v_part; i++) {
             const float *from = t->stream_o + r * stride + block.v[i].at;
-            for (int64_t c = 0; c < block.v[i].n_col; c++) {
-                to[in_panel] = from[place_of(order, kernels->stream_step, c)];
-                if (++in_panel == cp) {
-                    in_panel = 0;
-                    to += MLA_ROW_PANEL * cp;
-                }
+            for (int64_t c = 0; c < block.v[i].n_col; c += step) {
+                float piece[WIDEST_STEP];
+                int64_t n = block.v[i].n_col - c < step ? block.v[i].n_col - c : step;
+                in_order(order, step, from + c, piece);
+                at = put_columns(result->o + r * cp, cp, at, piece, n);
             }
+        }
+        /* the rest of the last panel is merged along, so these must be numbers */
+        for (const float zero = 0; at % cp != 0;) {
+            at = put_columns(result->o + r * cp, cp, at, &zero, 1);
         }
     }
 }

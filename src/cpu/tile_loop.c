@@ -86,11 +86,12 @@ static void attend_chunk(mla_task_state *t, int32_t g, int64_t begin, int64_t en
     const mla_run_context *run = t->run;
     int64_t token = mla_task_token(t, 0);
     mla_task_pack(t, g);
-    for (int64_t panel = 0; panel < t->n_panel; panel++) {
-        mla_result_clear(run->kernels, &result[panel], run->layout.n_v_panel);
-    }
     if (t->stream) {
+        mla_result_clear_state(result);
         mla_stream_begin(t);
+    }
+    for (int64_t panel = 0; !t->stream && panel < t->n_panel; panel++) {
+        mla_result_clear(run->kernels, &result[panel], run->layout.n_v_panel);
     }
     /* rows are found one block ahead, so that their lines can be fetched meanwhile */
     int64_t at = begin - begin % MLA_KEY_BLOCK;

@@ -16,7 +16,7 @@ enum { GROUP = 4, LANES = 8, LINE = 64 };
 INLINE void fetch_bytes(const void *row, int64_t begin, int64_t end)
 {
     for (int64_t at = begin; at < end; at += LINE) {
-        __builtin_prefetch((const char *)row + at, 0, 3);
+        fetch_line((const char *)row + at);
     }
 }
 
@@ -37,10 +37,10 @@ INLINE void dot_part(const mla_stream_part *k, const float *q, int64_t n, const 
     x##i = _mm256_fmadd_ps(_mm256_loadu_ps(q + (c)), x, x##i); \
     y##i = _mm256_fmadd_ps(_mm256_loadu_ps(q + (c) + 8), y, y##i);
     for (; c + 4 * STEP <= k->n_col; c += 4 * STEP) {
-        __builtin_prefetch((const char *)ahead + at, 0, 3);
+        fetch_line((const char *)ahead + at);
         at += LINE;
         if (format == MLA_FORMAT_F32) {
-            __builtin_prefetch((const char *)ahead + at, 0, 3);
+            fetch_line((const char *)ahead + at);
             at += LINE;
         }
         DOT(0, c)

@@ -26,12 +26,19 @@ INLINE const char *column(const void *row, int64_t c, mla_format format)
     return (const char *)row + c * (format == MLA_FORMAT_F32 ? 4 : 2);
 }
 
-/* Fetches 32 columns into the first-level cache. */
+/* Fetches a line into the second-level cache: it has room for more requests to memory than the first, and from there to
+ * the registers the way is short (docs/performance.md). */
+INLINE void fetch_line(const char *at)
+{
+    __builtin_prefetch(at, 0, 2);
+}
+
+/* Fetches 32 columns. */
 INLINE void fetch(const void *row, int64_t c, mla_format format)
 {
-    __builtin_prefetch(column(row, c, format), 0, 3);
+    fetch_line(column(row, c, format));
     if (format == MLA_FORMAT_F32) {
-        __builtin_prefetch(column(row, c + 16, format), 0, 3);
+        fetch_line(column(row, c + 16, format));
     }
 }
 

@@ -215,6 +215,8 @@ static inline void open_call(call *c, call_mode mode, call_layout layout)
     }
 }
 
+#include "acl_place.h"
+
 static inline aclTensor *make_tensor(const tensor_data *t)
 {
     if (t->absent) {
@@ -227,13 +229,15 @@ static inline aclTensor *make_tensor(const tensor_data *t)
     return made;
 }
 
-/* The first phase. The tensors are gone when it returns, and so are its strings. */
-static inline aclnnStatus first_phase(const call *c, uint64_t *size, aclOpExecutor **executor)
+/* The first phase, over the call's tensors or twins of them. The tensors are gone when it returns, and so are its
+ * strings. */
+static inline aclnnStatus first_phase_of(const call *c, const tensor_data *from, uint64_t *size,
+                                         aclOpExecutor **executor)
 {
     aclTensor *t[N_TENSOR];
     char *layout_q = malloc(8), *layout_kv = malloc(8);
     for (int i = 0; i < N_TENSOR; i++) {
-        t[i] = make_tensor(&c->t[i]);
+        t[i] = make_tensor(&from[i]);
     }
     assert_non_null(layout_q);
     assert_non_null(layout_kv);
@@ -254,12 +258,19 @@ static inline aclnnStatus first_phase(const call *c, uint64_t *size, aclOpExecut
     return status;
 }
 
-/* Both phases on the default stream, and their results. */
+static inline aclnnStatus first_phase(const call *c, uint64_t *size, aclOpExecutor **executor)
+{
+    return first_phase_of(c, c->t, size, executor);
+}
+
+/* Both phases on the default stream, and their results; on the device that MLA_DEVICE names. */
 static inline void run_call(const call *c)
 {
     uint64_t size = 99;
     aclOpExecutor *executor = NULL;
-    if (first_phase(c, &size, &executor) != ACLNN_SUCCESS) {
+    tensor_data twin[N_TENSOR];
+    place(c->t, twin, N_TENSOR);
+    if (first_phase_of(c, twin, &size, &executor) != ACLNN_SUCCESS) {
         fail_msg("%s", aclGetRecentErrMsg());
     }
     assert_int_equal(size, 0);
@@ -267,6 +278,7 @@ static inline void run_call(const call *c)
     if (aclrtSynchronizeStream(NULL) != ACL_SUCCESS) {
         fail_msg("%s", aclGetRecentErrMsg());
     }
+    take_back(c->t, twin, OUT, N_TENSOR);
 }
 
 /* ---- the metadata operators -------------------------------------------------------------------------------------- */
@@ -316,13 +328,14 @@ static inline void open_metadata(metadata_call *m, const call *c)
     m->has_cmp = !c->t[CMP_KV].absent;
 }
 
-static inline aclnnStatus first_metadata_phase(const metadata_call *m, uint64_t *size, aclOpExecutor **executor)
+static inline aclnnStatus first_metadata_phase_of(const metadata_call *m, const tensor_data *from, uint64_t *size,
+                                                  aclOpExecutor **executor)
 {
     aclTensor *t[10];
     const int64_t *n = m->number;
     const char *layout_q = m->null_layout_q ? NULL : m->layout_q, *layout_kv = m->null_layout_kv ? NULL : m->layout_kv;
     for (int i = 0; i < 10; i++) {
-        t[i] = make_tensor(&m->t[i]);
+        t[i] = make_tensor(&from[i]);
     }
     aclnnStatus status;
     if (m->mixed) {
@@ -346,18 +359,27 @@ static inline aclnnStatus first_metadata_phase(const metadata_call *m, uint64_t 
     return status;
 }
 
+static inline aclnnStatus first_metadata_phase(const metadata_call *m, uint64_t *size, aclOpExecutor **executor)
+{
+    return first_metadata_phase_of(m, m->t, size, executor);
+}
+
 static inline aclError run_metadata(const metadata_call *m)
 {
     uint64_t size = 99;
     aclOpExecutor *executor = NULL;
-    if (first_metadata_phase(m, &size, &executor) != ACLNN_SUCCESS) {
+    tensor_data twin[10];
+    place(m->t, twin, 10);
+    if (first_metadata_phase_of(m, twin, &size, &executor) != ACLNN_SUCCESS) {
         fail_msg("%s", aclGetRecentErrMsg());
     }
     assert_int_equal(size, 0);
     assert_int_equal((m->mixed ? aclnnMixedQuantSparseFlashMlaMetadata
                                : aclnnQuantSparseFlashMlaMetadata)(NULL, 0, executor, NULL),
                      ACLNN_SUCCESS);
-    return aclrtSynchronizeStream(NULL);
+    aclError error = aclrtSynchronizeStream(NULL);
+    take_back(m->t, twin, M_METADATA, 10);
+    return error;
 }
 
 #endif

@@ -7,7 +7,7 @@
 #ifndef ATB_DECODE_CASE_H
 #define ATB_DECODE_CASE_H
 
-#include "atb_numbers.h"
+#include "atb_place.h"
 
 enum { NOPE = 512, ROPE = 64, WIDTH = NOPE + ROPE, BLOCK = 128 };
 
@@ -303,24 +303,13 @@ static inline void decode_close(decode_case *c)
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
-static inline void must(int32_t code, const char *what)
-{
-    if (code != MLA_ATB_NO_ERROR) {
-        fail_msg("%s gives %d: %s", what, code, mla_last_error());
-    }
-}
-
-static inline void must_execute(mla_atb_op *op, uint64_t bytes)
-{
-    void *workspace = malloc(bytes > 0 ? bytes : 1); /* not cleared: its contents do not count */
-    must(mla_atb_op_execute(op, NULL, workspace, bytes, NULL), "execute");
-    free(workspace);
-}
-
 static inline void decode_run(decode_case *c)
 {
     mla_atb_op *op = NULL;
     uint64_t bytes = 0;
+    mla_atb_tensor *const moved[] = {&c->q_nope, &c->q_rope,       &c->ct_kv,        &c->k_rope, &c->block_tables,
+                                     &c->mask,   &c->qk_descale_t, &c->pv_descale_t, &c->out,    &c->lse};
+    placement placed = place(moved, COUNT(moved));
     if (c->config.use != NULL) { /* no place for it in the C call: as the C++ door does it */
         mla_atb_pack pack;
         must(mla_atb_op_create(&c->args.param, &op), "create");
@@ -333,6 +322,7 @@ static inline void decode_run(decode_case *c)
     assert_true(bytes % 512 == 0);
     must_execute(op, bytes);
     mla_atb_op_destroy(op);
+    take_back(&placed);
 }
 
 /* ---- references -------------------------------------------------------------------------------------------------- */

@@ -167,6 +167,8 @@ static void prefill_run(prefill_case *c)
 {
     mla_atb_op *op = NULL;
     uint64_t bytes = 0;
+    mla_atb_tensor *const moved[] = {&c->q_t, &c->q_rope, &c->k_t, &c->k_rope, &c->v_t, &c->mask, &c->out};
+    placement placed = place(moved, COUNT(moved));
     if (c->config.mask == MLA_ATB_MASK_CAUSAL) {
         mla_atb_param param = c->args.param;
         param.calc_type = MLA_ATB_CALC_PREFILL;
@@ -180,6 +182,7 @@ static void prefill_run(prefill_case *c)
     }
     must_execute(op, bytes);
     mla_atb_op_destroy(op);
+    take_back(&placed);
 }
 
 /* ---- reference --------------------------------------------------------------------------------------------------- */

@@ -68,6 +68,7 @@ for example in native flash_mla aclnn_window; do
     check "examples/$example.c builds as its head says" build_example "$example" "$package"
     check "examples/$example.c gets the answer it expects" "$scratch/$example"
 done
+check "examples/native_cuda.c builds as its head says" build_example native_cuda mla
 for language in c c++; do
     [ "$language" = c ] && client_cc="$cc -std=c11" || client_cc="${CXX:-c++} -std=c++17"
     check "a client of aclnn builds as $language with mla-compat alone" build_client $client_cc -x "$language"
@@ -76,8 +77,20 @@ done
 check "a client of AtbMLA builds with mla-compat alone" build_atb_client
 check "the client of AtbMLA gets the answers it expects" "$scratch/atb_client"
 check "examples/atb_ring_attention.cpp builds as its head says" build_ring
+emulated=$build/tests/emulated_cuda # a driver without a GPU, where the build has one, and kernels for it
+on_gpu() { MLA_DEVICE=cuda LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$emulated" "$@"; }
 check "examples/atb_ring_attention.cpp joins four parts into the whole" "$scratch/atb_ring_attention" \
     "$tests_dir/data/deepseek_decode.safetensors"
+if [ -e "$emulated/libcuda.so.1" ] && [ -e "$build/cuda/ascend.fatbin" ]; then
+    check "examples/native_cuda.c gets the answer it expects on an emulated GPU" on_gpu "$scratch/native_cuda"
+    check "the client of aclnn gets its answer on an emulated GPU" on_gpu "$scratch/client"
+    check "the client of AtbMLA gets its answers on an emulated GPU" on_gpu "$scratch/atb_client"
+    check "examples/aclnn_window.c gets its answer on an emulated GPU" on_gpu "$scratch/aclnn_window"
+    check "examples/atb_ring_attention.cpp joins its parts on an emulated GPU" on_gpu "$scratch/atb_ring_attention" \
+        "$tests_dir/data/deepseek_decode.safetensors"
+else
+    skip "clients on an emulated GPU" "this build has no CUDA kernels, or no emulation"
+fi
 check "a CMake project finds mla::mla, mla::mla_static and mla::mla_compat" build_cmake
 check "the CMake project's program with the shared library runs" "$scratch/cmake/consumer"
 check "the CMake project's program with the static library runs" "$scratch/cmake/consumer_static"

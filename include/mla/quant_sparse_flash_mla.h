@@ -124,14 +124,15 @@ MLA_API mla_status mla_quant_sparse_flash_mla_check(const mla_quant_sparse_flash
  * which must live as long as the problem is used; mla_quant_sparse_flash_mla_scratch() says how many it takes, and 0
  * needs none. Tokens of a packed q outside [cu_seqlens_q[0], cu_seqlens_q[B]) are no part of a problem: a run of it
  * leaves them alone.
- * Errors: those of the check; WORKSPACE_TOO_SMALL; UNSUPPORTED for lengths to be derived on a GPU.
+ * Errors: those of the check; WORKSPACE_TOO_SMALL; UNSUPPORTED for lengths to be derived on a GPU, which only
+ * mla_quant_sparse_flash_mla() does.
  */
 MLA_API mla_status mla_quant_sparse_flash_mla_lower(const mla_quant_sparse_flash_mla_args *args, int32_t *scratch,
                                                     int64_t n_scratch, mla_problem *problem);
 MLA_API int64_t mla_quant_sparse_flash_mla_scratch(const mla_quant_sparse_flash_mla_args *args);
 
 /* Check, plan and run in one call. options may be NULL. Errors: those of the check, then those of mla_attention() in
- * the names of these arguments. On a GPU, tokens of a packed q that belong to no sequence are left alone. */
+ * the names of these arguments. On a GPU the work is queued on options->stream, and nothing waits for it. */
 MLA_API mla_status mla_quant_sparse_flash_mla(const mla_quant_sparse_flash_mla_args *args,
                                               const mla_plan_options *options);
 
@@ -189,9 +190,14 @@ MLA_API mla_status mla_quant_sparse_flash_mla_metadata_check(const mla_quant_spa
  * Checks, also the numbers inside the tensors (cu_seqlens start at 0 and never fall, 0 <= seqused <= what there is, 0
  * <= residual < cmp_ratio, topk lengths >= 0 with a row for every query token; OUT_OF_RANGE), then fills
  * args->metadata: a magic number, a version, a checksum, and a fingerprint of everything that both calls are told.
- * Opaque to callers. Tensors must be in host memory.
+ * Opaque to callers. All tensors are on one device.
  */
 MLA_API mla_status mla_quant_sparse_flash_mla_metadata(const mla_quant_sparse_flash_mla_metadata_args *args);
+
+/* The same on a stream of the GPU that the tensors are on, NULL its default stream; NULL in host memory. On a GPU the
+ * numbers inside the tensors are not checked; the words are those that the CPU writes. */
+MLA_API mla_status mla_quant_sparse_flash_mla_metadata_on(void *stream,
+                                                          const mla_quant_sparse_flash_mla_metadata_args *args);
 
 typedef enum mla_metadata_state {
     MLA_METADATA_FRESH = 0,  /* made for a call like this one, with these lengths */
@@ -200,7 +206,8 @@ typedef enum mla_metadata_state {
 } mla_metadata_state;
 
 /* What args->metadata is to this call. Nobody needs to ask: work is shared out anew in every call, from the lengths
- * themselves, and the result does not depend on the answer. Errors: those of the check; BAD_DEVICE. */
+ * themselves, and the result does not depend on the answer. On a GPU it waits for all of that GPU's work. Errors: those
+ * of the check. */
 MLA_API mla_status mla_quant_sparse_flash_mla_metadata_state(const mla_quant_sparse_flash_mla_args *args,
                                                              mla_metadata_state *state);
 

@@ -7,6 +7,11 @@
 #include "acl_status.h"
 #include "acl_tensor.h"
 
+mla_device compat_atb_device(void)
+{
+    return (mla_device){compat_device_known()->type, compat_current_device()};
+}
+
 const mla_atb_tensor *compat_atb_view(const aclTensor *tensor, mla_atb_tensor *view)
 {
     const aclTensor *t = compat_tensor_find(tensor);
@@ -18,7 +23,7 @@ const mla_atb_tensor *compat_atb_view(const aclTensor *tensor, mla_atb_tensor *v
                              .format = t->format,
                              .ndim = (int32_t)t->n_dim,
                              .offset = t->offset,
-                             .device.type = compat_device()->type};
+                             .device = compat_atb_device()};
     for (uint64_t i = 0; i < t->n_dim && i < MLA_ATB_MAX_NDIM; i++) {
         view->dim[i] = t->dim[i];
         view->stride[i] = t->stride[i];

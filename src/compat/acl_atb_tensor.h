@@ -14,6 +14,9 @@ extern "C" {
 /* Fills in *view and returns it; NULL for a handle that is not a tensor. */
 const mla_atb_tensor *compat_atb_view(const aclTensor *tensor, mla_atb_tensor *view);
 
+/* Where the calling thread's device memory is. */
+mla_device compat_atb_device(void);
+
 /* Keeps a sentence of libmla for aclGetRecentErrMsg(). */
 void compat_atb_keep_sentence(void);
 

@@ -12,6 +12,7 @@
 typedef struct memory_block {
     compat_object object;
     void *base;
+    int32_t device; /* whose it is; of host memory, through which it was made */
 } memory_block;
 
 static aclError allocate(const char *name, void **pointer, size_t size, compat_kind kind)
@@ -23,11 +24,19 @@ static aclError allocate(const char *name, void **pointer, size_t size, compat_k
     if (size == 0) {
         return compat_fail(ACL_ERROR_INVALID_PARAM, "size = 0 must be at least 1");
     }
+    const compat_device_ops *ops;
+    COMPAT_TRY(compat_device(&ops));
     memory_block *block = malloc(sizeof *block);
-    void *memory = block != NULL ? compat_device()->allocate(size, &block->base) : NULL;
-    if (memory == NULL) {
-        free(block);
+    if (block == NULL) {
         return compat_fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "size = %zu bytes do not fit into memory", size);
+    }
+    void *memory = NULL;
+    block->device = compat_current_device();
+    aclError error =
+        (kind == COMPAT_DEVICE_MEMORY ? ops->allocate : ops->allocate_host)(block->device, size, &memory, &block->base);
+    if (error != ACL_SUCCESS) {
+        free(block);
+        return error;
     }
     compat_register(&block->object, kind, memory);
     *pointer = memory;
@@ -40,9 +49,10 @@ static aclError release(const char *name, void *pointer, compat_kind kind, const
     if (block == NULL) {
         return compat_fail(ACL_ERROR_INVALID_PARAM, "%s = %p is not from %s, or was freed before", name, pointer, from);
     }
-    compat_device()->release(block->base);
+    const compat_device_ops *ops = compat_device_known();
+    aclError error = (kind == COMPAT_DEVICE_MEMORY ? ops->release : ops->release_host)(block->device, block->base);
     free(block);
-    return ACL_SUCCESS;
+    return error;
 }
 
 aclError aclrtMalloc(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
@@ -83,18 +93,17 @@ static aclError check_copy(const void *dst, size_t destMax, const void *src, siz
     return ACL_SUCCESS;
 }
 
-static int32_t copy_bytes(void *dst, const void *src, size_t count)
-{
-    if (count > 0 && !compat_device()->copy(dst, src, count)) {
-        return compat_fail(ACL_ERROR_FAILURE, "copy of %zu bytes failed", count);
-    }
-    return ACL_SUCCESS;
-}
-
+/* Copies on the current device's default stream, which has done everything else given to it before. */
 aclError aclrtMemcpy(void *dst, size_t destMax, const void *src, size_t count, aclrtMemcpyKind kind)
 {
+    const compat_device_ops *ops;
     COMPAT_TRY(check_copy(dst, destMax, src, count, kind));
-    return copy_bytes(dst, src, count);
+    COMPAT_TRY(compat_device(&ops));
+    if (count == 0) {
+        return ACL_SUCCESS;
+    }
+    COMPAT_TRY(ops->copy(compat_current_device(), dst, src, count, NULL));
+    return ops->synchronize(compat_current_device(), NULL);
 }
 
 typedef struct copy_work {
@@ -103,10 +112,12 @@ typedef struct copy_work {
     size_t count;
 } copy_work;
 
-static int32_t run_copy(void *data)
+static int32_t run_copy(void *data, const compat_place *place)
 {
     const copy_work *work = data;
-    return copy_bytes(work->dst, work->src, work->count);
+    return work->count == 0
+               ? ACL_SUCCESS
+               : compat_device_known()->copy(place->device, work->dst, work->src, work->count, place->stream);
 }
 
 aclError aclrtMemcpyAsync(void *dst, size_t destMax, const void *src, size_t count, aclrtMemcpyKind kind,
@@ -125,8 +136,11 @@ aclError aclrtMemset(void *devPtr, size_t maxCount, int32_t value, size_t count)
     if (count > 0 && devPtr == NULL) {
         return compat_fail(ACL_ERROR_INVALID_PARAM, "devPtr is NULL, but count = %zu", count);
     }
-    if (count > 0 && !compat_device()->fill(devPtr, (int)((uint32_t)value & 0xff), count)) {
-        return compat_fail(ACL_ERROR_FAILURE, "filling %zu bytes failed", count);
+    const compat_device_ops *ops;
+    COMPAT_TRY(compat_device(&ops));
+    if (count == 0) {
+        return ACL_SUCCESS;
     }
-    return ACL_SUCCESS;
+    COMPAT_TRY(ops->fill(compat_current_device(), devPtr, (int)((uint32_t)value & 0xff), count, NULL));
+    return ops->synchronize(compat_current_device(), NULL);
 }

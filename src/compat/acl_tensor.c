@@ -184,7 +184,7 @@ aclnnStatus compat_tensor_view(const aclTensor *tensor, const char *name, mla_te
     if (t == NULL) {
         return not_a_tensor(name, tensor);
     }
-    view->device.type = compat_device()->type;
+    view->device = (mla_device){compat_device_known()->type, compat_current_device()};
     if (t->n_dim == 0 || t->dim[0] == 0) {
         view->ndim = 1;
         return ACLNN_SUCCESS;

@@ -7,9 +7,10 @@
 #include "aclnn_arguments.h"
 #include "mla/quant_sparse_flash_mla.h"
 
-static int32_t run(void *capture)
+static int32_t run(void *capture, const compat_place *place)
 {
-    return compat_run_status(mla_quant_sparse_flash_mla(capture, NULL), ACL_ERROR_RT_AICORE_EXCEPTION);
+    const mla_plan_options options = {.stream = place->stream};
+    return compat_run_status(mla_quant_sparse_flash_mla(capture, &options), ACL_ERROR_RT_AICORE_EXCEPTION);
 }
 
 static const compat_operator quant_sparse_flash_mla = {"aclnnQuantSparseFlashMla", run};

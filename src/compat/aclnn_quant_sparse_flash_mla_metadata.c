@@ -8,9 +8,10 @@
 #include "aclnnop/aclnn_mixed_quant_sparse_flash_mla_metadata.h"
 #include "mla/quant_sparse_flash_mla.h"
 
-static int32_t run(void *capture)
+static int32_t run(void *capture, const compat_place *place)
 {
-    return compat_run_status(mla_quant_sparse_flash_mla_metadata(capture), ACL_ERROR_RT_AICPU_EXCEPTION);
+    return compat_run_status(mla_quant_sparse_flash_mla_metadata_on(place->stream, capture),
+                             ACL_ERROR_RT_AICPU_EXCEPTION);
 }
 
 static const compat_operator metadata_operator = {"aclnnQuantSparseFlashMlaMetadata", run};

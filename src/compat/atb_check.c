@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "atb_internal.h"
+#include "mla/mla_gpu.h"
 
 int32_t mla_atb_fail(int32_t code, const char *format, ...)
 {
@@ -201,6 +202,15 @@ int32_t mla_atb_check_addresses(const atb_call *call, bool need_addresses)
                                     "%s has stride %" PRId64 " in dim %d and must have %" PRId64 ": it is contiguous",
                                     name_of(call, slot), t->stride[i], i, stride);
             }
+        }
+    }
+    for (atb_slot slot = 0; slot < ATB_N_TENSOR; slot++) {
+        const mla_atb_tensor *t = call->tensor[slot];
+        if (t != NULL && mla_atb_slot_on_host(slot) && call->tensor[ATB_Q]->device.type != MLA_DEVICE_CPU &&
+            mla_gpu_owns(t->data)) {
+            return mla_atb_fail(MLA_ATB_ERROR_INVALID_PARAM,
+                                "%s is in device memory and must be in host memory: it is read before anything runs",
+                                name_of(call, slot));
         }
     }
     for (int pass = 0; pass < 2; pass++) { /* host first */

@@ -127,7 +127,9 @@ class StreamContext final : public Context {
 mla_atb_tensor viewOf(const atb::TensorDesc &desc)
 {
     int32_t rank = desc.shape.dimNum <= atb::MAX_DIM ? static_cast<int32_t>(desc.shape.dimNum) : -1;
-    return mla_atb_tensor_make(nullptr, desc.dtype, desc.format, rank, desc.shape.dims);
+    mla_atb_tensor view = mla_atb_tensor_make(nullptr, desc.dtype, desc.format, rank, desc.shape.dims);
+    view.device = compat_atb_device();
+    return view;
 }
 
 /* A VariantPack as the C door takes it. */
@@ -295,11 +297,11 @@ class LatentAttention final : public Operation {
     };
 
     /* What the run itself meets is the stream's error too, as on a device; other refusals are the caller's alone. */
-    static int32_t run(void *data)
+    static int32_t run(void *data, const compat_place *place)
     {
         Launch *launch = static_cast<Launch *>(data);
-        launch->code =
-            forward(mla_atb_op_execute(launch->op, launch->pack, launch->workspace, launch->workspaceSize, nullptr));
+        launch->code = forward(mla_atb_op_execute(launch->op, launch->pack, launch->workspace, launch->workspaceSize,
+                                                  place->stream));
         return launch->code == atb::ERROR_RT_FAIL ? ACL_ERROR_RT_AICORE_EXCEPTION : ACL_SUCCESS;
     }
 

@@ -14,9 +14,10 @@
 #include <stdbool.h>
 
 #include "core/status.h"
+#include "cuda/kernels/ascend.h"
 #include "mla/atb_mla.h"
 
-#define ATB_BLOCK 128            /* tokens of a cache block, and the tile that masks are cut in */
+#define ATB_BLOCK MLA_ATB_BLOCK  /* tokens of a cache block, and the tile that masks are cut in: 128 */
 #define ATB_NOPE 512             /* columns of a latent row */
 #define ATB_ROPE 64              /* columns of a rope row */
 #define ATB_PREFILL_NOPE 128     /* columns of a prefill key, rope apart, and of a value */
@@ -55,7 +56,9 @@ typedef enum atb_slot {
     ATB_OUT,
     ATB_LSE,
     ATB_N_TENSOR,
-    ATB_WORKSPACE = ATB_N_TENSOR, /* an address at execution time, but no tensor of the caller */
+    /* addresses at execution time, but no tensors of the caller: */
+    ATB_WORKSPACE = ATB_N_TENSOR,
+    ATB_NUMBERS, /* work.numbers, or their copy on the GPU */
     ATB_N_SLOT
 } atb_slot;
 
@@ -163,19 +166,22 @@ typedef struct atb_job {
 typedef struct atb_work {
     int64_t n_job, capacity;
     atb_job *job;
-    int32_t *numbers;      /* begins and lengths that the problems point to */
-    int64_t derived_bytes; /* first part of the workspace: tensors that `derive` makes of the caller's */
-    void (*derive)(const mla_atb_op *op, void *const address[ATB_N_SLOT]);
+    int32_t *numbers; /* begins and lengths that the problems point to */
+    int64_t n_number;
+    /* the workspace: tensors that `derive` makes of the caller's, then, on a GPU, the numbers, then the plans' part */
+    int64_t derived_bytes, number_bytes;
+    mla_status (*derive)(const mla_atb_op *op, void *const address[ATB_N_SLOT], void *stream);
 } atb_work;
 
 struct mla_atb_op {
     mla_atb_param param;
     bool ready;                          /* the last setup succeeded */
+    mla_device device;                   /* of all tensors but those in host memory */
     mla_atb_tensor tensor[ATB_N_TENSOR]; /* as they were at setup; ndim 0: not there */
     int64_t n_seq, n_used;
     atb_work work;
     uint64_t workspace_size; /* what setup said */
-    void *scratch;           /* of the op, where the plans need more than the workspace holds */
+    void *scratch;           /* of the op, on its device, where the plans need more than the workspace holds */
     size_t scratch_bytes;
 };
 
@@ -195,8 +201,12 @@ mla_tensor mla_atb_view(const char *name, int32_t dtype, int32_t ndim, const int
 /* The same of a tensor of the call, under the caller's name and on its device, in other dims. */
 mla_tensor mla_atb_slot_view(const atb_call *call, atb_slot slot, int32_t ndim, const int64_t *dim);
 
-/* i32 [n] in the op's own memory. */
-mla_tensor mla_atb_numbers(const int32_t *data, const char *name, int64_t n);
+/* Room for n begins and lengths, all 0; NULL when memory is out. */
+int32_t *mla_atb_numbers_new(atb_work *work, int64_t n);
+
+/* Sets a field of the job's problem to i32 [n], from `first` in the op's numbers on. */
+void mla_atb_bind_numbers(const mla_atb_op *op, atb_job *job, mla_tensor *tensor, const int32_t *first,
+                          const char *name, int64_t n);
 
 int64_t mla_atb_dtype_size(int32_t dtype); /* 0: not a dtype with a size */
 mla_dtype mla_atb_dtype_of(int32_t dtype);

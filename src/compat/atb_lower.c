@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "atb_internal.h"
+#include "cuda/cuda_ascend.h"
 
 /* ---- views ------------------------------------------------------------------------------------------------------- */
 
@@ -62,26 +63,28 @@ static mla_tensor columns(mla_tensor view, int64_t n)
     return view;
 }
 
-mla_tensor mla_atb_numbers(const int32_t *data, const char *name, int64_t n)
+int32_t *mla_atb_numbers_new(atb_work *work, int64_t n)
 {
-    mla_tensor view = mla_tensor_make((void *)(uintptr_t)data, MLA_DTYPE_I32, 1, &n);
-    view.name = name;
-    return view;
+    work->numbers = calloc((size_t)n, sizeof *work->numbers);
+    work->n_number = n;
+    return work->numbers;
+}
+
+void mla_atb_bind_numbers(const mla_atb_op *op, atb_job *job, mla_tensor *tensor, const int32_t *first,
+                          const char *name, int64_t n)
+{
+    mla_tensor view = mla_atb_view(name, MLA_ATB_INT32, 1, &n);
+    view.device = op->device;
+    mla_atb_bind(job, tensor, ATB_NUMBERS, (first - op->work.numbers) * (int64_t)sizeof *first, view);
 }
 
 /* ---- MASK_FREE --------------------------------------------------------------------------------------------------- */
 
-/*
- * The template slides with the end of each sequence and covers its last two blocks, so these become a segment of their
- * own, with a page table [B][2] and a mask [T][256] that are made when the op is executed. n = blocks of the sequence,
- * tail = keys in the last one; token j reads template row tail - 1 + j for keys of the last block, and row
- * tail + 127 + j for those of the block before it when that block is in reach of the first token.
- */
-enum { TAIL_BLOCKS = 2 };
-
+/* The last two blocks of a sequence (ascend.h) become a segment of their own, with a page table [B][2] and a mask
+ * [T][256] that are made when the op is executed. */
 static int64_t tail_mask_offset(int64_t n_seq)
 {
-    return (n_seq * TAIL_BLOCKS * (int64_t)sizeof(int32_t) + 511) / 512 * 512;
+    return (n_seq * MLA_ATB_TAIL_BLOCKS * (int64_t)sizeof(int32_t) + 511) / 512 * 512;
 }
 
 static int64_t blocks_of(int64_t n_key)
@@ -89,42 +92,47 @@ static int64_t blocks_of(int64_t n_key)
     return (n_key + ATB_BLOCK - 1) / ATB_BLOCK;
 }
 
-/* Template row `row` to 128 columns of the mask. A row past the end is 0: ATB reads behind the tensor there. */
-static void copy_template_row(const mla_atb_tensor *mask, const char *slice, int64_t row, char *to)
+static void derive_tail_of(const mla_cuda_atb_tail *t, int64_t b)
 {
     const size_t bytes = ATB_BLOCK * sizeof(uint16_t);
-    if (row < 0 || row >= mask->dim[mask->ndim - 2]) {
-        memset(to, 0, bytes);
-    } else {
-        memcpy(to, slice + (size_t)row * bytes, bytes);
+    for (int64_t i = 0; i < MLA_ATB_TAIL_BLOCKS; i++) {
+        t->pages[b * MLA_ATB_TAIL_BLOCKS + i] = mla_atb_tail_page(t, b, i);
+    }
+    for (int64_t j = 0; j < t->begin[b + 1] - t->begin[b]; j++) {
+        for (int64_t i = 0; i < mla_atb_tail_count(t, b); i++) {
+            uint16_t *to = t->rows + ((t->begin[b] + j) * MLA_ATB_TAIL_BLOCKS + i) * ATB_BLOCK;
+            const uint16_t *row = mla_atb_template_row(t, b, j, i);
+            if (row != NULL) {
+                memcpy(to, row, bytes);
+            } else {
+                memset(to, 0, bytes);
+            }
+        }
     }
 }
 
-static void derive_tail(const mla_atb_op *op, void *const address[ATB_N_SLOT])
+static mla_status derive_tail(const mla_atb_op *op, void *const address[ATB_N_SLOT], void *stream)
 {
-    const size_t half_bytes = ATB_BLOCK * sizeof(uint16_t);
-    const mla_atb_tensor *mask = &op->tensor[ATB_MASK], *table = &op->tensor[ATB_BLOCK_TABLES];
-    const int32_t *begin = op->work.numbers, *head = begin + op->n_used + 1, *tail_length = head + op->n_used;
-    int32_t *pages = address[ATB_WORKSPACE];
-    char *rows = (char *)address[ATB_WORKSPACE] + tail_mask_offset(op->n_seq);
-    for (int64_t b = 0; b < op->n_used; b++) {
-        int64_t n_key = (int64_t)head[b] + tail_length[b], n_block = blocks_of(n_key), n_q = begin[b + 1] - begin[b];
-        int64_t first = n_block > TAIL_BLOCKS ? n_block - TAIL_BLOCKS : 0, tail = n_key - ATB_BLOCK * (n_block - 1);
-        const int32_t *page = (const int32_t *)address[ATB_BLOCK_TABLES] + b * table->dim[1];
-        for (int64_t i = 0; i < TAIL_BLOCKS; i++) {
-            pages[b * TAIL_BLOCKS + i] = first + i < n_block ? page[first + i] : 0;
-        }
-        const char *slice = address[ATB_MASK];
-        slice += mask->ndim == 3 ? (size_t)(b * mask->dim[1]) * half_bytes : 0;
-        for (int64_t j = 0; j < n_q && n_key > 0; j++) {
-            char *to = rows + (size_t)((begin[b] + j) * TAIL_BLOCKS) * half_bytes;
-            if (n_block > 1) {
-                copy_template_row(mask, slice, tail < n_q - 1 ? tail + ATB_BLOCK - 1 + j : -1, to);
-                to += half_bytes;
-            }
-            copy_template_row(mask, slice, tail - 1 + j, to);
-        }
+    const mla_atb_tensor *mask = &op->tensor[ATB_MASK];
+    const int32_t *begin = address[ATB_NUMBERS], *head = begin + op->n_used + 1;
+    const mla_cuda_atb_tail t = {.begin = begin,
+                                 .head = head,
+                                 .tail = head + op->n_used,
+                                 .table = address[ATB_BLOCK_TABLES],
+                                 .mask = address[ATB_MASK],
+                                 .n_seq = op->n_used,
+                                 .table_columns = op->tensor[ATB_BLOCK_TABLES].dim[1],
+                                 .mask_rows = mask->dim[mask->ndim - 2],
+                                 .per_sequence = mask->ndim == 3,
+                                 .pages = address[ATB_WORKSPACE],
+                                 .rows = (uint16_t *)((char *)address[ATB_WORKSPACE] + tail_mask_offset(op->n_seq))};
+    if (op->device.type != MLA_DEVICE_CPU) {
+        return mla_cuda_atb_tail_mask(op->device.id, &t, stream);
     }
+    for (int64_t b = 0; b < t.n_seq; b++) {
+        derive_tail_of(&t, b);
+    }
+    return MLA_STATUS_OK;
 }
 
 /* ---- a job ------------------------------------------------------------------------------------------------------- */
@@ -187,10 +195,10 @@ static int32_t add_job(mla_atb_op *op, const atb_call *call, int64_t from, int64
     mla_problem *p = &job->problem;
     mla_segment *segment = &p->segment[0];
     lower_queries(job, call);
-    p->q_begin = mla_atb_numbers(begin + from, "begins of qSeqLen", n + 1);
+    mla_atb_bind_numbers(op, job, &p->q_begin, begin + from, "begins of qSeqLen", n + 1);
     lower_cache(job, call, segment);
     segment->visible.rule = rule;
-    segment->length = mla_atb_numbers(head + from, "contextLens", n);
+    mla_atb_bind_numbers(op, job, &segment->length, head + from, "contextLens", n);
     mla_tensor table = whole(call, ATB_BLOCK_TABLES);
     table.dim[0] = n;
     mla_atb_bind(job, &segment->page_table, ATB_BLOCK_TABLES, from * table.stride[0] * (int64_t)sizeof(int32_t), table);
@@ -211,11 +219,13 @@ static int32_t add_job(mla_atb_op *op, const atb_call *call, int64_t from, int64
     p->n_segment = 2;
     lower_cache(job, call, tail);
     tail->visible.rule = rule;
-    tail->length = mla_atb_numbers(tail_length + from, "contextLens", n);
-    mla_atb_bind(job, &tail->page_table, ATB_WORKSPACE, from * TAIL_BLOCKS * (int64_t)sizeof(int32_t),
-                 mla_atb_view("last blocks of blockTables", MLA_ATB_INT32, 2, (int64_t[]){n, TAIL_BLOCKS}));
-    mla_atb_bind(job, &tail->mask, ATB_WORKSPACE, tail_mask_offset(call->n_seq),
-                 mla_atb_view("mask", dtype, 2, (int64_t[]){call->n_token, TAIL_BLOCKS * ATB_BLOCK}));
+    mla_atb_bind_numbers(op, job, &tail->length, tail_length + from, "contextLens", n);
+    mla_tensor pages =
+        mla_atb_view("last blocks of blockTables", MLA_ATB_INT32, 2, (int64_t[]){n, MLA_ATB_TAIL_BLOCKS});
+    mla_tensor mask = mla_atb_view("mask", dtype, 2, (int64_t[]){call->n_token, MLA_ATB_TAIL_BLOCKS * ATB_BLOCK});
+    pages.device = mask.device = op->device;
+    mla_atb_bind(job, &tail->page_table, ATB_WORKSPACE, from * MLA_ATB_TAIL_BLOCKS * (int64_t)sizeof(int32_t), pages);
+    mla_atb_bind(job, &tail->mask, ATB_WORKSPACE, tail_mask_offset(call->n_seq), mask);
     return MLA_ATB_NO_ERROR;
 }
 
@@ -224,8 +234,7 @@ static int32_t add_job(mla_atb_op *op, const atb_call *call, int64_t from, int64
 /* begin [n_used + 1], keys of the first segment [n_used], keys of the second [n_used]: 0 without MASK_FREE */
 static int32_t capture_lengths(atb_work *work, const atb_call *call, bool split_tail)
 {
-    work->numbers = calloc((size_t)(3 * call->n_used + 1), sizeof *work->numbers);
-    if (work->numbers == NULL) {
+    if (mla_atb_numbers_new(work, 3 * call->n_used + 1) == NULL) {
         return mla_atb_fail(MLA_ATB_ERROR_OUT_OF_HOST_MEMORY, "the op does not fit into memory");
     }
     int32_t *begin = work->numbers, *head = begin + call->n_used + 1, *tail_length = head + call->n_used;
@@ -234,7 +243,7 @@ static int32_t capture_lengths(atb_work *work, const atb_call *call, bool split_
         begin[b + 1] = begin[b] + (int32_t)mla_atb_n_query(call, b);
         head[b] = (int32_t)n_key;
         if (split_tail) {
-            head[b] = n_block > TAIL_BLOCKS ? (int32_t)((n_block - TAIL_BLOCKS) * ATB_BLOCK) : 0;
+            head[b] = n_block > MLA_ATB_TAIL_BLOCKS ? (int32_t)((n_block - MLA_ATB_TAIL_BLOCKS) * ATB_BLOCK) : 0;
             tail_length[b] = (int32_t)n_key - head[b];
         }
     }
@@ -257,7 +266,7 @@ int32_t mla_atb_lower_decode(mla_atb_op *op, const atb_call *call)
     if (split_tail) {
         op->work.derive = derive_tail;
         op->work.derived_bytes =
-            tail_mask_offset(call->n_seq) + call->n_token * TAIL_BLOCKS * ATB_BLOCK * (int64_t)sizeof(uint16_t);
+            tail_mask_offset(call->n_seq) + call->n_token * MLA_ATB_TAIL_BLOCKS * ATB_BLOCK * (int64_t)sizeof(uint16_t);
     }
     for (int64_t from = 0, to; from < call->n_used; from = to) {
         to = from + 1;

@@ -2,11 +2,8 @@
  * atb_lower_prefill.c - a prefill call as jobs: one problem where no mask tensor is read, else one for each 128 query
  * tokens of a sequence, in which the mask is a plain view.
  */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "atb_internal.h"
+#include "cuda/cuda_ascend.h"
 
 static const int64_t ELEMENT = sizeof(uint16_t);
 
@@ -52,8 +49,7 @@ static void bind_keys(atb_job *job, const atb_call *call, mla_segment *segment, 
 static int32_t lower_whole(mla_atb_op *op, const atb_call *call)
 {
     const int64_t n_seq = call->n_seq;
-    int32_t *q_begin = calloc((size_t)(3 * n_seq + 2), sizeof *q_begin);
-    op->work.numbers = q_begin;
+    int32_t *q_begin = mla_atb_numbers_new(&op->work, 3 * n_seq + 2);
     atb_job *job = q_begin == NULL ? NULL : mla_atb_job_add(&op->work);
     if (job == NULL) {
         return mla_atb_fail(MLA_ATB_ERROR_OUT_OF_HOST_MEMORY, "the op does not fit into memory");
@@ -67,40 +63,33 @@ static int32_t lower_whole(mla_atb_op *op, const atb_call *call)
     mla_problem *p = &job->problem;
     mla_segment *segment = &p->segment[0];
     bind_all_queries(job, call, 3, 0, call->n_token);
-    p->q_begin = mla_atb_numbers(q_begin, "begins of qSeqLen", n_seq + 1);
+    mla_atb_bind_numbers(op, job, &p->q_begin, q_begin, "begins of qSeqLen", n_seq + 1);
     if (call->kv_stride == 0) {
         bind_keys(job, call, segment, 0, 0, call->tensor[ATB_KV]->dim[0], 0);
-        segment->k_begin = mla_atb_numbers(kv_begin, "begins of kvSeqLen", n_seq + 1);
+        mla_atb_bind_numbers(op, job, &segment->k_begin, kv_begin, "begins of kvSeqLen", n_seq + 1);
     } else {
         bind_keys(job, call, segment, 0, n_seq, call->kv_stride, call->kv_stride);
     }
-    segment->length = mla_atb_numbers(length, "kvSeqLen", n_seq);
+    mla_atb_bind_numbers(op, job, &segment->length, length, "kvSeqLen", n_seq);
     segment->visible.rule = call->param->mask_type == MLA_ATB_MASK_CAUSAL ? MLA_VISIBLE_CAUSAL : MLA_VISIBLE_ALL;
     return MLA_ATB_NO_ERROR;
 }
 
 /* ---- with one ---------------------------------------------------------------------------------------------------- */
 
-/*
- * A bfloat16 mask is multiplied by -3e38 before it is added; 1 then hides a key. The products are made when the op is
- * executed. They stop at 2e38, the largest score that the core promises to take: it hides as well.
- */
-static const float MASK_FACTOR = -3e38f, MASK_LIMIT = 2e38f;
-
-static void derive_mask(const mla_atb_op *op, void *const address[ATB_N_SLOT])
+static mla_status derive_mask(const mla_atb_op *op, void *const address[ATB_N_SLOT], void *stream)
 {
     const mla_atb_tensor *mask = &op->tensor[ATB_MASK];
-    const uint16_t *from = address[ATB_MASK];
-    uint16_t *to = address[ATB_WORKSPACE];
-    for (int64_t i = 0; i < mask->dim[0] * mask->dim[1]; i++) {
-        uint32_t bits = (uint32_t)from[i] << 16;
-        float value;
-        memcpy(&value, &bits, sizeof value);
-        value *= MASK_FACTOR;
-        value = value < -MASK_LIMIT ? -MASK_LIMIT : value > MASK_LIMIT ? MASK_LIMIT : value; /* NaN stays */
-        memcpy(&bits, &value, sizeof bits);
-        to[i] = (uint16_t)(bits >> 16); /* towards zero; exact for a mask of 0 and 1, up to the limit's own bits */
+    const mla_cuda_atb_mask m = {.from = address[ATB_MASK],
+                                 .to = address[ATB_WORKSPACE],
+                                 .n = mask->dim[0] * mask->dim[1]};
+    if (op->device.type != MLA_DEVICE_CPU) {
+        return mla_cuda_atb_scaled_mask(op->device.id, &m, stream);
     }
+    for (int64_t i = 0; i < m.n; i++) {
+        m.to[i] = mla_atb_scale_mask(m.from[i]);
+    }
+    return MLA_STATUS_OK;
 }
 
 /* The mask's rows [row, row + n_q) and columns [column, column + n_key), as added to the scores. */

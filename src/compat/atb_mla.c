@@ -7,6 +7,8 @@
 
 #include "atb_internal.h"
 #include "core/parallel.h"
+#include "cuda/cuda_metadata.h"
+#include "mla/mla_gpu.h"
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
@@ -54,7 +56,11 @@ static void empty_op(mla_atb_op *op)
     }
     free(op->work.job);
     free(op->work.numbers);
-    free(op->scratch);
+    if (op->device.type == MLA_DEVICE_CPU) {
+        free(op->scratch);
+    } else {
+        (void)mla_gpu_free(op->device.id, op->scratch);
+    }
     *op = (mla_atb_op){.param = op->param};
 }
 
@@ -94,6 +100,17 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* On a GPU a plan depends on shapes, but the shapes of jobs can depend on lengths. As much as the kernels' parts take: up
+ * to four waves of thread blocks with a slot of 64 rows of 514 floats each, and some more for kernels that share a
+ * multiprocessor. */
+static int32_t gpu_plan_budget(const mla_atb_op *op, int64_t *bytes)
+{
+    int32_t n_sm = 0;
+    ATB_TRY(mla_atb_code(mla_cuda_multiprocessors(op->device.id, &n_sm)));
+    *bytes = n_sm * ((int64_t)576 << 10);
+    return MLA_ATB_NO_ERROR;
+}
+
 /*
  * Room for the plans of any lengths that these shapes allow, though no more than a cap: a client takes this size as
  * final and shares the memory among ops, so it must not depend on lengths. Shaped after the planner, which splits fewer
@@ -123,6 +140,13 @@ static int64_t key_capacity(const atb_call *call)
 /* The start of the caller's workspace may lie anywhere; what is derived there needs alignment. */
 enum { WORKSPACE_ALIGN = 64, WORKSPACE_UNIT = 512 };
 
+/* The part of the workspace that is the plans'. */
+static size_t plan_bytes(const mla_atb_op *op)
+{
+    const atb_work *work = &op->work;
+    return (size_t)(op->workspace_size - (uint64_t)(work->derived_bytes + work->number_bytes) - WORKSPACE_ALIGN);
+}
+
 static int32_t size_workspace(mla_atb_op *op, const atb_call *call, uint64_t *workspace_size)
 {
     size_t need = 0;
@@ -130,12 +154,24 @@ static int32_t size_workspace(mla_atb_op *op, const atb_call *call, uint64_t *wo
         size_t bytes = mla_plan_workspace_bytes(op->work.job[i].plan);
         need = bytes > need ? bytes : need;
     }
-    int64_t derived = round_up(op->work.derived_bytes, WORKSPACE_UNIT);
-    int64_t budget = plan_budget(op, call->n_token * call->n_head, key_capacity(call));
-    op->work.derived_bytes = derived;
-    op->workspace_size = (uint64_t)round_up(derived + budget + WORKSPACE_ALIGN, WORKSPACE_UNIT);
-    if (need > op->workspace_size - (uint64_t)derived - WORKSPACE_ALIGN) {
-        op->scratch = malloc(need);
+    const bool on_gpu = op->device.type != MLA_DEVICE_CPU;
+    atb_work *work = &op->work;
+    int64_t budget;
+    if (on_gpu) {
+        ATB_TRY(gpu_plan_budget(op, &budget));
+        work->number_bytes = round_up(work->n_number * (int64_t)sizeof *work->numbers, WORKSPACE_UNIT);
+    } else {
+        budget = plan_budget(op, call->n_token * call->n_head, key_capacity(call));
+    }
+    work->derived_bytes = round_up(work->derived_bytes, WORKSPACE_UNIT);
+    op->workspace_size =
+        (uint64_t)round_up(work->derived_bytes + work->number_bytes + budget + WORKSPACE_ALIGN, WORKSPACE_UNIT);
+    if (need > plan_bytes(op)) {
+        if (on_gpu) {
+            ATB_TRY(mla_atb_code(mla_gpu_allocate(op->device.id, need, &op->scratch)));
+        } else {
+            op->scratch = malloc(need);
+        }
         op->scratch_bytes = need;
         if (op->scratch == NULL) {
             return mla_atb_fail(MLA_ATB_ERROR_OUT_OF_HOST_MEMORY, "%zu bytes of scratch do not fit into memory", need);
@@ -161,7 +197,7 @@ static void resolve_bindings(const atb_job *job, void *const address[ATB_N_SLOT]
 /*
  * Plans depend on shapes and lengths alone, and what is on the device may not be looked at before the op is executed:
  * tables may still be on their way. So a plan is made for addresses that stand for the real ones, far enough apart for
- * tensors of 256 GiB, and for tables that name block 0 throughout.
+ * tensors of 256 GiB, and for tables that name block 0 throughout. A plan for a GPU reads neither.
  */
 static int32_t build_plan(const mla_atb_op *op, atb_job *job)
 {
@@ -170,10 +206,12 @@ static int32_t build_plan(const mla_atb_op *op, atb_job *job)
         address[slot] = (void *)((slot + 1) << 40);
     }
     mla_problem problem;
+    const bool on_gpu = op->device.type != MLA_DEVICE_CPU;
+    address[ATB_NUMBERS] = on_gpu ? address[ATB_NUMBERS] : op->work.numbers;
     resolve_bindings(job, address, &problem);
     int32_t *zeros = NULL;
     mla_status status = MLA_STATUS_OK;
-    for (int32_t g = 0; g < problem.n_segment; g++) {
+    for (int32_t g = 0; g < problem.n_segment && !on_gpu; g++) {
         mla_tensor *table = &problem.segment[g].page_table;
         if (table->ndim == 0) {
             continue;
@@ -222,6 +260,7 @@ static int32_t set_up(mla_atb_op *op, const mla_atb_pack *pack, bool need_addres
     for (atb_slot slot = 0; slot < ATB_N_TENSOR; slot++) {
         op->tensor[slot] = call.tensor[slot] != NULL ? *call.tensor[slot] : (mla_atb_tensor){0};
     }
+    op->device = call.tensor[ATB_Q]->device;
     op->n_seq = call.n_seq;
     op->n_used = call.n_used;
     ATB_TRY(prefill ? mla_atb_lower_prefill(op, &call) : mla_atb_lower_decode(op, &call));
@@ -312,6 +351,30 @@ static int32_t find_addresses(const mla_atb_op *op, const mla_atb_pack *pack, vo
     return MLA_ATB_NO_ERROR;
 }
 
+static mla_status run_jobs(const mla_atb_op *op, void *workspace, void *address[ATB_N_SLOT], void *stream)
+{
+    const atb_work *work = &op->work;
+    char *base = (char *)((uintptr_t)round_up((int64_t)(uintptr_t)workspace, WORKSPACE_ALIGN));
+    address[ATB_WORKSPACE] = base;
+    address[ATB_NUMBERS] = work->numbers;
+    if (work->number_bytes > 0) {
+        address[ATB_NUMBERS] = base + work->derived_bytes;
+        MLA_TRY(mla_gpu_copy(op->device.id, address[ATB_NUMBERS], work->numbers,
+                             (size_t)work->n_number * sizeof *work->numbers, stream));
+    }
+    if (work->derive != NULL) {
+        MLA_TRY(work->derive(op, address, stream));
+    }
+    char *scratch = op->scratch != NULL ? op->scratch : base + work->derived_bytes + work->number_bytes;
+    size_t scratch_bytes = op->scratch != NULL ? op->scratch_bytes : plan_bytes(op);
+    for (int64_t i = 0; i < work->n_job; i++) {
+        mla_problem problem;
+        resolve_bindings(&work->job[i], address, &problem);
+        MLA_TRY(mla_run(work->job[i].plan, &problem, scratch, scratch_bytes, stream));
+    }
+    return MLA_STATUS_OK;
+}
+
 int32_t mla_atb_op_execute(mla_atb_op *op, const mla_atb_pack *pack, void *workspace, uint64_t workspace_size,
                            void *stream)
 {
@@ -330,23 +393,12 @@ int32_t mla_atb_op_execute(mla_atb_op *op, const mla_atb_pack *pack, void *works
         return mla_atb_fail(MLA_ATB_ERROR_INVALID_PARAM, "workspace is NULL, but %" PRIu64 " bytes are needed",
                             op->workspace_size);
     }
+    if (stream != NULL && op->device.type == MLA_DEVICE_CPU) {
+        return mla_atb_fail(MLA_ATB_ERROR_INVALID_PARAM, "stream must be NULL for tensors in host memory");
+    }
     void *address[ATB_N_SLOT];
     ATB_TRY(find_addresses(op, pack, address));
-    char *base = (char *)((uintptr_t)round_up((int64_t)(uintptr_t)workspace, WORKSPACE_ALIGN));
-    address[ATB_WORKSPACE] = base;
-    if (op->work.derive != NULL) {
-        op->work.derive(op, address);
-    }
-    char *scratch = op->scratch != NULL ? op->scratch : base + op->work.derived_bytes;
-    size_t scratch_bytes = op->scratch != NULL
-                               ? op->scratch_bytes
-                               : (size_t)(op->workspace_size - (uint64_t)op->work.derived_bytes - WORKSPACE_ALIGN);
-    for (int64_t i = 0; i < op->work.n_job; i++) {
-        mla_problem problem;
-        resolve_bindings(&op->work.job[i], address, &problem);
-        ATB_TRY(mla_atb_code(mla_run(op->work.job[i].plan, &problem, scratch, scratch_bytes, stream)));
-    }
-    return MLA_ATB_NO_ERROR;
+    return mla_atb_code(run_jobs(op, workspace, address, stream));
 }
 
 /* ---- the two calls ----------------------------------------------------------------------------------------------- */

@@ -10,6 +10,8 @@
 #include "core/shape.h"
 #include "core/sized.h"
 #include "core/tensor.h"
+#include "cuda/cuda_ascend.h"
+#include "cuda/cuda_device.h"
 #include "quant_sparse_flash_mla_rules.h"
 
 #define P_TILE 128
@@ -33,17 +35,24 @@ void mla_quant_sparse_flash_mla_init_sized(mla_quant_sparse_flash_mla_args *args
 
 /* Where derived lengths are written, piece by piece. */
 typedef struct scratch_space {
-    int32_t *at;
+    int32_t *at; /* on the device of the tensors */
     int64_t left;
+    bool running; /* on a GPU: the stream may be given work */
+    void *stream;
 } scratch_space;
 
-/* A new i32 [n] on the CPU; the caller fills it in through *values. */
-static mla_status take(scratch_space *scratch, int64_t n, const mla_tensor *like, const char *name, int32_t **values,
+static bool on_gpu(const qsfm_args *args)
+{
+    return args->q.device.type != MLA_DEVICE_CPU;
+}
+
+/* A new i32 [n] beside q; the caller fills it in through *values. */
+static mla_status take(scratch_space *scratch, int64_t n, const mla_tensor *q, const char *name, int32_t **values,
                        mla_tensor *taken)
 {
-    if (like->device.type != MLA_DEVICE_CPU) {
-        return mla_fail(MLA_STATUS_UNSUPPORTED, "%s must be given for tensors on a GPU: it cannot be derived there",
-                        name);
+    if (q->device.type != MLA_DEVICE_CPU && !scratch->running) {
+        return mla_fail(MLA_STATUS_UNSUPPORTED,
+                        "%s must be given for tensors on a GPU: lowering queues no work that could derive it", name);
     }
     if (scratch->at == NULL || scratch->left < n) {
         return mla_fail(MLA_STATUS_WORKSPACE_TOO_SMALL,
@@ -53,60 +62,43 @@ static mla_status take(scratch_space *scratch, int64_t n, const mla_tensor *like
     *values = scratch->at;
     *taken = mla_tensor_make(scratch->at, MLA_DTYPE_I32, 1, &n);
     taken->name = name;
+    taken->device = q->device;
     scratch->at += n;
     scratch->left -= n;
     return MLA_STATUS_OK;
 }
 
-static int64_t at_least_0(int64_t x)
-{
-    return x < 0 ? 0 : x;
-}
-
 /* Tokens in the pages that row b of a table names before its first entry that names none. */
-static int64_t mapped_tokens(const mla_tensor *table, const mla_tensor *kv, int64_t b)
+static int32_t mapped_tokens(const mla_cuda_lengths *l, int64_t b)
 {
     int64_t n = 0;
-    const int32_t *row = (const int32_t *)table->data + b * table->dim[1];
-    while (n < table->dim[1] && row[n] >= 0 && row[n] < kv->dim[0]) {
+    const int32_t *row = l->table + b * l->max_page;
+    while (n < l->max_page && row[n] >= 0 && row[n] < l->n_page) {
         n++;
     }
-    return n * kv->dim[1];
+    return mla_ascend_length(mla_ascend_tokens(n, l->page_size));
 }
 
-static int32_t to_length(int64_t tokens)
+/* Lengths [batch] of a PA_BBND side without seqused: from ori_length if it is given, else from the table. */
+static mla_status derive_length(const qsfm_args *args, const mla_tensor *table, const mla_tensor *kv,
+                                const mla_tensor *ori_length, int64_t batch, const char *name, scratch_space *scratch,
+                                mla_tensor *length)
 {
-    return (int32_t)(tokens < INT32_MAX ? tokens : INT32_MAX);
-}
-
-/* PA_BBND without seqused_ori_kv: only lists choose, so the length is merely what an entry may name. */
-static mla_status derive_ori_length(const qsfm_args *args, int64_t batch, scratch_space *scratch, mla_tensor *length)
-{
-    int32_t *values;
-    MLA_TRY(take(scratch, batch, &args->q, "seqused_ori_kv", &values, length));
-    for (int64_t b = 0; b < batch; b++) {
-        values[b] = to_length(mapped_tokens(&args->ori_block_table, &args->ori_kv, b));
+    mla_cuda_lengths l = {.table = table->data,
+                          .n_seq = batch,
+                          .max_page = table->dim[1],
+                          .n_page = kv->dim[0],
+                          .page_size = kv->dim[1],
+                          .ratio = args->cmp_ratio,
+                          .ori_length = ori_length != NULL ? ori_length->data : NULL};
+    MLA_TRY(take(scratch, batch, &args->q, name, &l.length, length));
+    if (on_gpu(args)) {
+        return mla_cuda_ascend_lengths(args->q.device.id, &l, scratch->stream);
     }
-    return MLA_STATUS_OK;
-}
-
-/* PA_BBND without seqused_cmp_kv. */
-static mla_status derive_cmp_length(const qsfm_args *args, int64_t batch, scratch_space *scratch, mla_tensor *length)
-{
-    int32_t *values;
-    MLA_TRY(take(scratch, batch, &args->q, "seqused_cmp_kv", &values, length));
-    const mla_tensor *table = &args->cmp_block_table, *ori = &args->seqused_ori_kv;
-    int64_t capacity;
-    if (__builtin_mul_overflow(table->dim[1], args->cmp_kv.dim[1], &capacity)) {
-        capacity = INT64_MAX;
-    }
+    int64_t capacity = mla_ascend_tokens(l.max_page, l.page_size);
     for (int64_t b = 0; b < batch; b++) {
-        if (mla_qsfm_given(ori)) {
-            int64_t whole = at_least_0(((const int32_t *)ori->data)[b]) / args->cmp_ratio;
-            values[b] = to_length(whole < capacity ? whole : capacity);
-        } else {
-            values[b] = to_length(mapped_tokens(table, &args->cmp_kv, b));
-        }
+        l.length[b] =
+            l.ori_length != NULL ? mla_ascend_compressed(l.ori_length[b], l.ratio, capacity) : mapped_tokens(&l, b);
     }
     return MLA_STATUS_OK;
 }
@@ -120,8 +112,8 @@ static mla_status lower_list_length(const qsfm_args *args, const mla_tensor *giv
         return MLA_STATUS_OK;
     }
     length->ndim--; /* N2 */
-    if (length->device.type != MLA_DEVICE_CPU) {
-        return MLA_STATUS_OK;
+    if (on_gpu(args)) {
+        return MLA_STATUS_OK; /* kernels clip */
     }
     const int32_t *value = length->data;
     int64_t count = mla_qsfm_count(length), i = 0;
@@ -171,7 +163,9 @@ static mla_status lower_ori(const qsfm_args *args, uint32_t facts, scratch_space
     ori->length = mla_qsfm_named(&args->seqused_ori_kv, "seqused_ori_kv");
     ori->descale = mla_qsfm_named(&args->ori_kv_descale, "ori_kv_descale");
     if ((facts & QSFM_KV_PA) && !mla_tensor_present(&ori->length)) {
-        MLA_TRY(derive_ori_length(args, mla_qsfm_batch(args, facts), scratch, &ori->length));
+        /* only lists choose, so the length is merely what an entry may name */
+        MLA_TRY(derive_length(args, &args->ori_block_table, &args->ori_kv, NULL, mla_qsfm_batch(args, facts),
+                              "seqused_ori_kv", scratch, &ori->length));
     }
     switch (args->ori_mask_mode) {
     case 3: ori->visible.rule = MLA_VISIBLE_CAUSAL; break;
@@ -197,7 +191,9 @@ static mla_status lower_cmp(const qsfm_args *args, uint32_t facts, scratch_space
     cmp->length = mla_qsfm_named(&args->seqused_cmp_kv, "seqused_cmp_kv");
     cmp->descale = mla_qsfm_named(&args->cmp_kv_descale, "cmp_kv_descale");
     if ((facts & QSFM_KV_PA) && !mla_tensor_present(&cmp->length)) {
-        MLA_TRY(derive_cmp_length(args, mla_qsfm_batch(args, facts), scratch, &cmp->length));
+        const mla_tensor *ori = mla_qsfm_given(&args->seqused_ori_kv) ? &args->seqused_ori_kv : NULL;
+        MLA_TRY(derive_length(args, &args->cmp_block_table, &args->cmp_kv, ori, mla_qsfm_batch(args, facts),
+                              "seqused_cmp_kv", scratch, &cmp->length));
     }
     if (facts & QSFM_CMP_MASK_3) {
         cmp->visible.rule = MLA_VISIBLE_COMPRESSED;
@@ -249,11 +245,11 @@ static mla_status lower(const qsfm_args *args, uint32_t facts, scratch_space *sc
 static int64_t scratch_of(const qsfm_args *args, uint32_t facts)
 {
     int64_t batch = mla_qsfm_batch(args, facts), n = 0;
-    if (args->q.device.type != MLA_DEVICE_CPU) {
-        return 0;
-    }
     n += (facts & QSFM_KV_PA) && !mla_qsfm_given(&args->seqused_ori_kv) ? batch : 0;
     n += (facts & QSFM_KV_PA) && (facts & QSFM_CMP) && !mla_qsfm_given(&args->seqused_cmp_kv) ? batch : 0;
+    if (on_gpu(args)) {
+        return n;
+    }
     n += (facts & QSFM_ORI_BY_LIST) && mla_qsfm_given(&args->ori_topk_length) ? mla_qsfm_count(&args->ori_topk_length)
                                                                               : 0;
     n += (facts & QSFM_CMP_LIST) && mla_qsfm_given(&args->cmp_topk_length) ? mla_qsfm_count(&args->cmp_topk_length) : 0;
@@ -263,7 +259,7 @@ static int64_t scratch_of(const qsfm_args *args, uint32_t facts)
 int64_t mla_quant_sparse_flash_mla_scratch(const mla_quant_sparse_flash_mla_args *args)
 {
     uint32_t facts;
-    return mla_qsfm_check(args, &facts) == MLA_STATUS_OK ? scratch_of(args, facts) : 0;
+    return mla_qsfm_check(args, &facts) == MLA_STATUS_OK && !on_gpu(args) ? scratch_of(args, facts) : 0;
 }
 
 mla_status mla_quant_sparse_flash_mla_lower(const mla_quant_sparse_flash_mla_args *args, int32_t *scratch,
@@ -280,51 +276,91 @@ mla_status mla_quant_sparse_flash_mla_lower(const mla_quant_sparse_flash_mla_arg
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
-/* Rows [begin, end) of an output whose rows are its dims from `axis` on. */
+/* Bytes from one row of an output to the next; rows are its dims from `axis` on. */
+static int64_t row_bytes(const mla_tensor *t, int32_t axis)
+{
+    return t->stride[axis] * (int64_t)mla_dtype_size(t->dtype);
+}
+
 static void clear_rows(const mla_tensor *t, int32_t axis, int64_t begin, int64_t end)
 {
-    size_t row_bytes = mla_dtype_size(t->dtype);
-    for (int32_t i = axis + 1; i < t->ndim; i++) {
-        row_bytes *= (size_t)t->dim[i];
-    }
-    memset((char *)t->data + (size_t)begin * row_bytes, 0, (size_t)(end - begin) * row_bytes);
+    int64_t bytes = row_bytes(t, axis);
+    memset((char *)t->data + begin * bytes, 0, (size_t)((end - begin) * bytes));
 }
 
 /* Tokens of a packed q that belong to no sequence are no part of the problem, but every element of the outputs is to be
- * written. After a run, so cu_seqlens_q has been found to be in order. */
-static void clear_unowned(const qsfm_args *args, uint32_t facts)
+ * written. After a run, so on the CPU cu_seqlens_q has been found to be in order. */
+static mla_status clear_unowned(const qsfm_args *args, uint32_t facts, void *stream)
 {
-    if (!(facts & QSFM_Q_TND) || args->q.device.type != MLA_DEVICE_CPU) {
-        return;
+    if (!(facts & QSFM_Q_TND)) {
+        return MLA_STATUS_OK;
     }
     const int32_t *begin = args->cu_seqlens_q.data;
-    int64_t first = begin[0], last = begin[mla_qsfm_batch(args, facts)], n_token = args->q.dim[0];
-    clear_rows(&args->attn_out, 0, 0, first);
-    clear_rows(&args->attn_out, 0, last, n_token);
+    int64_t batch = mla_qsfm_batch(args, facts), n_token = args->q.dim[0];
+    if (on_gpu(args)) {
+        mla_cuda_unowned rows = {.begin = begin, .n_seq = batch, .n_token = n_token};
+        rows.out = args->attn_out.data;
+        rows.out_bytes = row_bytes(&args->attn_out, 0);
+        if (facts & QSFM_LSE) {
+            rows.lse = args->softmax_lse.data;
+            rows.lse_bytes = row_bytes(&args->softmax_lse, 1);
+        }
+        return mla_cuda_ascend_clear(args->q.device.id, &rows, stream);
+    }
+    clear_rows(&args->attn_out, 0, 0, begin[0]);
+    clear_rows(&args->attn_out, 0, begin[batch], n_token);
     if (facts & QSFM_LSE) {
-        clear_rows(&args->softmax_lse, 1, 0, first);
-        clear_rows(&args->softmax_lse, 1, last, n_token);
+        clear_rows(&args->softmax_lse, 1, 0, begin[0]);
+        clear_rows(&args->softmax_lse, 1, begin[batch], n_token);
+    }
+    return MLA_STATUS_OK;
+}
+
+/* Memory for derived lengths on q's device, and its end, in the order of the stream. */
+static mla_status allocate_scratch(const qsfm_args *args, const mla_plan_options *options, int64_t n, void **memory)
+{
+    size_t bytes = (size_t)n * sizeof(int32_t);
+    if (n == 0) {
+        return MLA_STATUS_OK;
+    }
+    if (on_gpu(args) && options->allocator == NULL) {
+        return mla_cuda_pool_allocate(args->q.device.id, bytes, options->stream, memory);
+    }
+    *memory = on_gpu(args) ? options->allocator->allocate(options->allocator->context, bytes, options->stream)
+                           : malloc(bytes);
+    return *memory != NULL ? MLA_STATUS_OK
+                           : mla_fail(MLA_STATUS_OUT_OF_MEMORY, "%" PRId64 " lengths do not fit into memory", n);
+}
+
+static void release_scratch(const qsfm_args *args, const mla_plan_options *options, void *memory)
+{
+    if (!on_gpu(args) || memory == NULL) {
+        free(memory);
+    } else if (options->allocator == NULL) {
+        mla_cuda_pool_release(args->q.device.id, memory, options->stream);
+    } else if (options->allocator->release != NULL) {
+        options->allocator->release(options->allocator->context, memory, options->stream);
     }
 }
 
 mla_status mla_quant_sparse_flash_mla(const mla_quant_sparse_flash_mla_args *args, const mla_plan_options *options)
 {
+    static const mla_plan_options defaults = {0};
     uint32_t facts;
+    void *memory = NULL;
+    options = options != NULL ? options : &defaults;
     MLA_TRY(mla_qsfm_check(args, &facts));
     int64_t n = scratch_of(args, facts);
-    scratch_space scratch = {.at = n > 0 ? malloc((size_t)n * sizeof *scratch.at) : NULL, .left = n};
-    int32_t *memory = scratch.at;
-    if (n > 0 && memory == NULL) {
-        return mla_fail(MLA_STATUS_OUT_OF_MEMORY, "%" PRId64 " lengths do not fit into memory", n);
-    }
+    MLA_TRY(allocate_scratch(args, options, n, &memory));
+    scratch_space scratch = {.at = memory, .left = n, .running = true, .stream = options->stream};
     mla_problem problem;
     mla_status status = lower(args, facts, &scratch, &problem);
     if (status == MLA_STATUS_OK) {
         status = mla_attention(&problem, options);
     }
     if (status == MLA_STATUS_OK) {
-        clear_unowned(args, facts);
+        status = clear_unowned(args, facts, options->stream);
     }
-    free(memory);
+    release_scratch(args, options, memory);
     return status;
 }

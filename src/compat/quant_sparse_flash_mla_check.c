@@ -456,11 +456,13 @@ static mla_status check_dims(const mla_tensor *t, const char *name, const dims_f
     return MLA_STATUS_OK;
 }
 
-static mla_status check_tensor(const qsfm_args *args, const tensor_rule *rule, uint32_t facts, const qsfm_sizes *sizes)
+static mla_status check_tensor(const qsfm_args *args, const tensor_rule *rule, uint32_t facts, const qsfm_sizes *sizes,
+                               const mla_field *beside)
 {
     mla_tensor t = mla_qsfm_named(tensor_at(args, rule->offset), rule->name);
     mla_field field = {.tensor = &t, .path = rule->name, .segment = -1};
     MLA_TRY(mla_field_check(&field));
+    MLA_TRY(mla_field_check_device(&field, beside));
     unsigned dtypes = facts & QSFM_16BIT ? rule->dtypes_16bit : rule->dtypes;
     MLA_TRY(mla_field_check_dtype(&field, dtypes != DTYPE_OF_Q ? dtypes : MLA_DTYPE_BIT(args->q.dtype)));
     int which = 0;
@@ -478,11 +480,15 @@ static mla_status check_tensor(const qsfm_args *args, const tensor_rule *rule, u
 
 mla_status mla_qsfm_check_tensors(const qsfm_args *args, int operator_bit, uint32_t facts, const qsfm_sizes *sizes)
 {
+    /* all tensors are on one device: that of q, or of the metadata to be made */
+    const bool main = operator_bit == QSFM_MAIN;
+    const mla_tensor first = mla_qsfm_named(main ? &args->q : &args->metadata, main ? "q" : "metadata");
+    const mla_field beside = {.tensor = &first, .path = first.name, .segment = -1};
     for (size_t i = 0; i < COUNT(TENSORS); i++) {
         const tensor_rule *rule = &TENSORS[i];
         bool unused = rule->offset == AT(softmax_lse) && !(facts & QSFM_LSE);
         if ((rule->operators & operator_bit) && !unused && mla_qsfm_given(tensor_at(args, rule->offset))) {
-            MLA_TRY(check_tensor(args, rule, facts, sizes));
+            MLA_TRY(check_tensor(args, rule, facts, sizes, &beside));
         }
     }
     return MLA_STATUS_OK;

@@ -3,12 +3,13 @@
  * recognised.
  */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "core/hash.h"
 #include "core/shape.h"
 #include "core/sized.h"
-#include "core/tensor.h"
+#include "cuda/cuda_ascend.h"
+#include "mla/mla_gpu.h"
 #include "quant_sparse_flash_mla_rules.h"
 
 void mla_quant_sparse_flash_mla_metadata_init_sized(mla_quant_sparse_flash_mla_metadata_args *args, size_t struct_size)
@@ -213,40 +214,20 @@ static mla_status check_values(const qsfm_metadata_args *m)
     return check_list_lengths(&m->cmp_topk_length, "cmp_topk_length", &m->cu_seqlens_q);
 }
 
+_Static_assert(MLA_METADATA_WORDS == MLA_QUANT_SPARSE_FLASH_MLA_METADATA_WORDS, "one size");
+
 /* ---- what is written --------------------------------------------------------------------------------------------- */
 
-enum {
-    WORD_MAGIC,
-    WORD_VERSION,
-    WORD_CHECKSUM, /* of all words after it */
-    WORD_FINGERPRINT_LOW,
-    WORD_FINGERPRINT_HIGH,
-    WORD_COUNT = MLA_QUANT_SPARSE_FLASH_MLA_METADATA_WORDS
-};
-
-#define MAGIC 0x51414c4du /* "MLAQ" */
-#define VERSION 1u
-
-static uint64_t mix_tensor(uint64_t hash, const mla_tensor *t)
+/* What the fingerprint is made of: everything that both operators are told. `args` holds the tensors and attributes of
+ * either. */
+static mla_cuda_ascend_metadata contents_of(const qsfm_args *args, uint32_t facts, int64_t batch, int64_t n1,
+                                            int64_t k1, int64_t k2)
 {
-    if (!mla_qsfm_given(t)) {
-        return mla_hash_mix(hash, 0);
-    }
-    int64_t count = mla_qsfm_count(t);
-    hash = mla_hash_mix(hash, (uint64_t)count + 1);
-    const int32_t *value = t->data;
-    for (int64_t i = 0; i < count; i++) {
-        hash = mla_hash_mix(hash, (uint32_t)value[i]);
-    }
-    return hash;
-}
-
-/* Of everything that both operators are told. `args` holds the tensors and attributes of either. */
-static uint64_t fingerprint(const qsfm_args *args, uint32_t facts, int64_t batch, int64_t n1, int64_t k1, int64_t k2)
-{
-    const mla_tensor *const tensors[] = {&args->cu_seqlens_q,    &args->cu_seqlens_ori_kv, &args->cu_seqlens_cmp_kv,
-                                         &args->seqused_q,       &args->seqused_ori_kv,    &args->seqused_cmp_kv,
-                                         &args->cmp_residual_kv, &args->ori_topk_length,   &args->cmp_topk_length};
+    const mla_tensor *const tensors[MLA_METADATA_TENSORS] = {&args->cu_seqlens_q,      &args->cu_seqlens_ori_kv,
+                                                             &args->cu_seqlens_cmp_kv, &args->seqused_q,
+                                                             &args->seqused_ori_kv,    &args->seqused_cmp_kv,
+                                                             &args->cmp_residual_kv,   &args->ori_topk_length,
+                                                             &args->cmp_topk_length};
     const uint32_t layouts = QSFM_Q_BSND | QSFM_Q_TND | QSFM_KV_BSND | QSFM_KV_TND | QSFM_KV_PA | QSFM_CMP;
     const int64_t numbers[] = {batch,
                                n1,
@@ -258,49 +239,56 @@ static uint64_t fingerprint(const qsfm_args *args, uint32_t facts, int64_t batch
                                args->cmp_mask_mode,
                                args->ori_win_left,
                                args->ori_win_right};
-    uint64_t hash = MAGIC;
+    mla_cuda_ascend_metadata contents = {.hash = MLA_ASCEND_MAGIC};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        hash = mla_hash_mix(hash, (uint64_t)numbers[i]);
+        contents.hash = mla_hash_mix(contents.hash, (uint64_t)numbers[i]);
     }
-    for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
-        hash = mix_tensor(hash, tensors[i]);
+    for (int i = 0; i < MLA_METADATA_TENSORS; i++) {
+        const bool given = mla_qsfm_given(tensors[i]);
+        contents.value[i] = given ? tensors[i]->data : NULL;
+        contents.count[i] = given ? mla_qsfm_count(tensors[i]) : -1;
+    }
+    return contents;
+}
+
+/* Of contents in host memory. */
+static uint64_t fingerprint(const mla_cuda_ascend_metadata *contents)
+{
+    uint64_t hash = contents->hash;
+    for (int t = 0; t < MLA_METADATA_TENSORS; t++) {
+        hash = mla_ascend_mix_count(hash, contents->count[t]);
+        for (int64_t i = 0; i < contents->count[t]; i++) {
+            hash = mla_hash_mix(hash, (uint32_t)contents->value[t][i]);
+        }
     }
     return hash;
 }
 
-static uint32_t checksum(const uint32_t *word)
+mla_status mla_quant_sparse_flash_mla_metadata_on(void *stream, const mla_quant_sparse_flash_mla_metadata_args *m)
 {
-    uint64_t hash = VERSION;
-    for (int i = WORD_CHECKSUM + 1; i < WORD_COUNT; i++) {
-        hash = mla_hash_mix(hash, word[i]);
+    uint32_t facts;
+    qsfm_args args;
+    MLA_TRY(check(m, &facts));
+    to_args(m, &args);
+    const bool on_gpu = m->metadata.device.type != MLA_DEVICE_CPU;
+    mla_cuda_ascend_metadata contents =
+        contents_of(&args, facts, metadata_batch(m), m->num_heads_q, m->ori_topk, m->has_cmp_kv ? m->cmp_topk : 0);
+    contents.word = m->metadata.data;
+    if (on_gpu) {
+        return mla_cuda_ascend_metadata_words(m->metadata.device.id, &contents, stream);
     }
-    return (uint32_t)(hash ^ (hash >> 32));
-}
-
-static mla_status check_host(const mla_tensor *metadata)
-{
-    mla_tensor named = mla_qsfm_named(metadata, "metadata");
-    return mla_field_check_host(&(mla_field){.tensor = &named, .path = named.name, .segment = -1});
+    if (stream != NULL) {
+        return mla_fail(MLA_STATUS_BAD_VALUE, "stream must be NULL for tensors in host memory");
+    }
+    MLA_TRY(check_values(m));
+    memset(contents.word, 0, MLA_METADATA_WORDS * sizeof *contents.word);
+    mla_ascend_write_words(contents.word, fingerprint(&contents));
+    return MLA_STATUS_OK;
 }
 
 mla_status mla_quant_sparse_flash_mla_metadata(const mla_quant_sparse_flash_mla_metadata_args *m)
 {
-    uint32_t facts;
-    MLA_TRY(check(m, &facts));
-    MLA_TRY(check_host(&m->metadata));
-    MLA_TRY(check_values(m));
-    qsfm_args args;
-    to_args(m, &args);
-    int64_t batch = metadata_batch(m);
-    uint64_t print = fingerprint(&args, facts, batch, m->num_heads_q, m->ori_topk, m->has_cmp_kv ? m->cmp_topk : 0);
-    uint32_t *word = m->metadata.data;
-    memset(word, 0, WORD_COUNT * sizeof *word);
-    word[WORD_MAGIC] = MAGIC;
-    word[WORD_VERSION] = VERSION;
-    word[WORD_FINGERPRINT_LOW] = (uint32_t)print;
-    word[WORD_FINGERPRINT_HIGH] = (uint32_t)(print >> 32);
-    word[WORD_CHECKSUM] = checksum(word);
-    return MLA_STATUS_OK;
+    return mla_quant_sparse_flash_mla_metadata_on(NULL, m);
 }
 
 /* ---- how it is recognised ---------------------------------------------------------------------------------------- */
@@ -308,6 +296,52 @@ mla_status mla_quant_sparse_flash_mla_metadata(const mla_quant_sparse_flash_mla_
 static int64_t width_of(const mla_tensor *list)
 {
     return mla_qsfm_given(list) ? list->dim[list->ndim - 1] : 0;
+}
+
+/* Device memory as the host can read it: a copy at the start of *room, which moves on. */
+static mla_status to_host(int32_t gpu, const void *from, int64_t count, int32_t **room)
+{
+    MLA_TRY(mla_gpu_copy(gpu, *room, from, (size_t)count * sizeof **room, NULL));
+    *room += count;
+    return MLA_STATUS_OK;
+}
+
+/* Replaces the addresses of the contents by those of copies in *memory, which the caller frees. Waits for the GPU. */
+static mla_status fetch(int32_t gpu, mla_cuda_ascend_metadata *contents, int32_t **memory)
+{
+    int64_t n = MLA_METADATA_WORDS;
+    for (int t = 0; t < MLA_METADATA_TENSORS; t++) {
+        n += contents->count[t] > 0 ? contents->count[t] : 0;
+    }
+    int32_t *room = *memory = malloc((size_t)n * sizeof *room);
+    if (room == NULL) {
+        return mla_fail(MLA_STATUS_OUT_OF_MEMORY, "%" PRId64 " lengths do not fit into memory", n);
+    }
+    MLA_TRY(mla_gpu_synchronize_all(gpu)); /* whatever stream they come from */
+    const void *words = contents->word;
+    contents->word = (uint32_t *)room;
+    MLA_TRY(to_host(gpu, words, MLA_METADATA_WORDS, &room));
+    for (int t = 0; t < MLA_METADATA_TENSORS; t++) {
+        if (contents->count[t] > 0) {
+            const int32_t *from = contents->value[t];
+            contents->value[t] = room;
+            MLA_TRY(to_host(gpu, from, contents->count[t], &room));
+        }
+    }
+    return mla_gpu_synchronize(gpu, NULL);
+}
+
+static mla_metadata_state judge(const mla_cuda_ascend_metadata *contents)
+{
+    const uint32_t *word = contents->word;
+    if (word[MLA_METADATA_MAGIC] != MLA_ASCEND_MAGIC || word[MLA_METADATA_VERSION] != MLA_ASCEND_VERSION ||
+        word[MLA_METADATA_CHECKSUM] != mla_ascend_checksum(word, MLA_ASCEND_VERSION)) {
+        return MLA_METADATA_FOREIGN;
+    }
+    uint64_t print = fingerprint(contents);
+    bool fresh = word[MLA_METADATA_FINGERPRINT_LOW] == (uint32_t)print &&
+                 word[MLA_METADATA_FINGERPRINT_HIGH] == (uint32_t)(print >> 32);
+    return fresh ? MLA_METADATA_FRESH : MLA_METADATA_STALE;
 }
 
 mla_status mla_quant_sparse_flash_mla_metadata_state(const mla_quant_sparse_flash_mla_args *args,
@@ -322,14 +356,18 @@ mla_status mla_quant_sparse_flash_mla_metadata_state(const mla_quant_sparse_flas
     if (!mla_qsfm_given(&args->metadata)) {
         return MLA_STATUS_OK;
     }
-    MLA_TRY(check_host(&args->metadata));
-    const uint32_t *word = args->metadata.data;
-    if (word[WORD_MAGIC] != MAGIC || word[WORD_VERSION] != VERSION || word[WORD_CHECKSUM] != checksum(word)) {
-        return MLA_STATUS_OK;
+    mla_cuda_ascend_metadata contents =
+        contents_of(args, facts, mla_qsfm_batch(args, facts), args->q.dim[args->q.ndim - 2],
+                    width_of(&args->ori_sparse_indices), width_of(&args->cmp_sparse_indices));
+    contents.word = args->metadata.data;
+    int32_t *copies = NULL;
+    mla_status status = MLA_STATUS_OK;
+    if (args->q.device.type != MLA_DEVICE_CPU) {
+        status = fetch(args->q.device.id, &contents, &copies);
     }
-    uint64_t print = fingerprint(args, facts, mla_qsfm_batch(args, facts), args->q.dim[args->q.ndim - 2],
-                                 width_of(&args->ori_sparse_indices), width_of(&args->cmp_sparse_indices));
-    bool fresh = word[WORD_FINGERPRINT_LOW] == (uint32_t)print && word[WORD_FINGERPRINT_HIGH] == print >> 32;
-    *state = fresh ? MLA_METADATA_FRESH : MLA_METADATA_STALE;
-    return MLA_STATUS_OK;
+    if (status == MLA_STATUS_OK) {
+        *state = judge(&contents);
+    }
+    free(copies);
+    return status;
 }

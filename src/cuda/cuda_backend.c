@@ -60,13 +60,14 @@ static mla_status cuda_run(const mla_plan *plan, const mla_problem *problem, con
     return status;
 }
 
-/* ---- workspace of mla_attention() -------------------------------------------------------------------------------- */
+/* ---- workspace of one-shot calls --------------------------------------------------------------------------------- */
 
-static mla_status cuda_allocate(const mla_plan *plan, size_t bytes, void *stream, void **memory)
+mla_status mla_cuda_pool_allocate(int32_t ordinal, size_t bytes, void *stream, void **memory)
 {
-    const mla_cuda_device *device = plan->device;
+    const mla_cuda_device *device;
     cuda_address address = 0;
     bool pushed;
+    MLA_TRY(mla_cuda_device_get(ordinal, &device));
     if (!device->memory_pools) {
         return mla_fail(MLA_STATUS_UNSUPPORTED,
                         "GPU %" PRId32 " (%s) has no stream-ordered memory: give options.allocator, or use "
@@ -82,14 +83,26 @@ static mla_status cuda_allocate(const mla_plan *plan, size_t bytes, void *stream
     return status;
 }
 
-static void cuda_release(const mla_plan *plan, void *memory, void *stream)
+void mla_cuda_pool_release(int32_t ordinal, void *memory, void *stream)
 {
-    const mla_cuda_device *device = plan->device;
+    const mla_cuda_device *device;
     bool pushed;
-    if (mla_cuda_enter(device, &pushed) == MLA_STATUS_OK) {
+    if (mla_cuda_device_get(ordinal, &device) == MLA_STATUS_OK && mla_cuda_enter(device, &pushed) == MLA_STATUS_OK) {
         device->driver->cuMemFreeAsync((cuda_address)(uintptr_t)memory, (cuda_stream)stream);
         mla_cuda_leave(device, pushed);
     }
+}
+
+static mla_status cuda_allocate(const mla_plan *plan, size_t bytes, void *stream, void **memory)
+{
+    const mla_cuda_device *device = plan->device;
+    return mla_cuda_pool_allocate(device->ordinal, bytes, stream, memory);
+}
+
+static void cuda_release(const mla_plan *plan, void *memory, void *stream)
+{
+    const mla_cuda_device *device = plan->device;
+    mla_cuda_pool_release(device->ordinal, memory, stream);
 }
 
 const mla_backend_ops mla_backend_cuda_ops = {

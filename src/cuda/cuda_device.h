@@ -38,6 +38,10 @@ mla_status mla_cuda_device_describe(int32_t ordinal, mla_cuda_device *facts);
 mla_status mla_cuda_enter(const mla_cuda_device *device, bool *pushed);
 void mla_cuda_leave(const mla_cuda_device *device, bool pushed);
 
+/* Device memory in the order of a stream, from the GPU's own pool. UNSUPPORTED for a GPU that has none. */
+mla_status mla_cuda_pool_allocate(int32_t ordinal, size_t bytes, void *stream, void **memory);
+void mla_cuda_pool_release(int32_t ordinal, void *memory, void *stream);
+
 /*
  * The kernel `function` of kernels/<image>.cu, which may use up to shared_bytes of dynamic shared memory. Loads the
  * image on first use, so it belongs into plans, not into runs. Both names must be static: they are kept.

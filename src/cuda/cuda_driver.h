@@ -102,11 +102,16 @@ typedef struct mla_cuda_driver {
     cuda_result (*cuMemFree_v2)(cuda_address address);
     cuda_result (*cuMemcpyHtoDAsync_v2)(cuda_address to, const void *from, size_t bytes, cuda_stream stream);
     cuda_result (*cuMemcpyDtoHAsync_v2)(void *to, cuda_address from, size_t bytes, cuda_stream stream);
+    cuda_result (*cuMemcpyAsync)(cuda_address to, cuda_address from, size_t bytes, cuda_stream stream); /* any to any */
+    cuda_result (*cuMemHostAlloc)(void **memory, size_t bytes, unsigned flags);
+    cuda_result (*cuMemFreeHost)(void *memory);
+    cuda_result (*cuPointerGetAttribute)(void *value, int attribute, cuda_address address);
     cuda_result (*cuMemsetD8Async)(cuda_address address, unsigned char value, size_t bytes, cuda_stream stream);
     cuda_result (*cuMemsetD32Async)(cuda_address address, unsigned value, size_t count, cuda_stream stream);
     cuda_result (*cuStreamCreate)(cuda_stream *stream, unsigned flags);
     cuda_result (*cuStreamDestroy_v2)(cuda_stream stream);
     cuda_result (*cuStreamSynchronize)(cuda_stream stream);
+    cuda_result (*cuCtxSynchronize)(void);
     cuda_result (*cuStreamBeginCapture_v2)(cuda_stream stream, int mode);
     cuda_result (*cuStreamEndCapture)(cuda_stream stream, cuda_graph *graph);
     cuda_result (*cuGraphInstantiateWithFlags)(cuda_graph_exec *exec, cuda_graph graph, unsigned long long flags);

@@ -1,12 +1,20 @@
 /*
  * acl_rt.h - the runtime: device, context, stream, memory.
  *
- * There is one device, number 0, and its memory is host memory: a pointer of aclrtMalloc() may be read and written like
- * any other, and the direction of a copy does not matter. Work given to a stream has been done when the call returns;
- * what goes wrong while it runs is the stream's error, and aclrtSynchronizeStream() reports it.
+ * The environment variable MLA_DEVICE, read once, says what a device is:
  *
- * Errors everywhere: ACL_ERROR_INVALID_PARAM for a NULL, freed or foreign argument, ACL_ERROR_RT_INVALID_DEVICEID for a
- * device other than 0; aclGetRecentErrMsg() then holds a sentence.
+ *   cpu   (the default) There is one device, number 0, and its memory is host memory: a pointer of aclrtMalloc() may be
+ *         read and written like any other. Work given to a stream has been done when the call returns.
+ *   cuda  Every NVIDIA GPU is a device. aclrtMalloc() gives device memory, which the host cannot touch, aclrtMallocHost()
+ *         pinned host memory, and streams are CUDA streams: work is queued, and results are there after a
+ *         synchronisation. Tensors and the memory of a call are those of the calling thread's current device.
+ *
+ * The direction of a copy is found out from the addresses; the kind is checked and has no effect. What goes wrong while
+ * work runs is the stream's error, and aclrtSynchronizeStream() reports it.
+ *
+ * Errors everywhere: ACL_ERROR_INVALID_PARAM for a NULL, freed or foreign argument, or for another word in MLA_DEVICE,
+ * ACL_ERROR_RT_INVALID_DEVICEID for a device that is not there, ACL_ERROR_FAILURE with cuda where there is no driver or
+ * no GPU; aclGetRecentErrMsg() then holds a sentence.
  */
 #ifndef MLA_COMPAT_ACL_RT_H
 #define MLA_COMPAT_ACL_RT_H
@@ -43,7 +51,8 @@ MLA_COMPAT_API aclError aclrtSetDevice(int32_t deviceId);
 MLA_COMPAT_API aclError aclrtGetDevice(int32_t *deviceId);
 MLA_COMPAT_API aclError aclrtResetDevice(int32_t deviceId); /* memory, streams and tensors stay as they are */
 
-/* A context means nothing here beyond its life: every thread can use every stream and all memory. */
+/* A context is its device's number: making one, or making one current, makes that the calling thread's device. Every
+ * thread can use every stream and all memory. */
 MLA_COMPAT_API aclError aclrtCreateContext(aclrtContext *context, int32_t deviceId);
 MLA_COMPAT_API aclError aclrtSetCurrentContext(aclrtContext context);
 MLA_COMPAT_API aclError aclrtDestroyContext(aclrtContext context);
@@ -61,6 +70,9 @@ MLA_COMPAT_API aclError aclrtDestroyStream(aclrtStream stream); /* waits for its
  */
 MLA_COMPAT_API aclError aclrtSynchronizeStream(aclrtStream stream);
 
+/* Waits for all work of the thread's current device. Errors of streams stay theirs. */
+MLA_COMPAT_API aclError aclrtSynchronizeDevice(void);
+
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 /*
@@ -74,7 +86,8 @@ MLA_COMPAT_API aclError aclrtFree(void *devPtr);
 MLA_COMPAT_API aclError aclrtMallocHost(void **hostPtr, size_t size);
 MLA_COMPAT_API aclError aclrtFreeHost(void *hostPtr);
 
-/* count bytes, at most destMax; dst and src may overlap, and may be NULL when count is 0. Any memory is fine. */
+/* count bytes, at most destMax; dst and src may be NULL when count is 0. Any memory is fine. On the CPU dst and src may
+ * overlap. */
 MLA_COMPAT_API aclError aclrtMemcpy(void *dst, size_t destMax, const void *src, size_t count, aclrtMemcpyKind kind);
 MLA_COMPAT_API aclError aclrtMemcpyAsync(void *dst, size_t destMax, const void *src, size_t count, aclrtMemcpyKind kind,
                                          aclrtStream stream);

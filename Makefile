@@ -45,8 +45,8 @@ asan: ## C tests and kernel checks under the address and undefined behaviour san
 	cmake --build --preset asan
 	tests/run_all build/asan
 
-fmt: build/tools/bin/clang-format ## format the C files in place
-	git ls-files '*.c' '*.h' '*.cpp' | xargs $< -i
+fmt: build/tools/bin/clang-format ## format the C and CUDA files in place
+	git ls-files '*.c' '*.h' '*.cpp' '*.cu' '*.cuh' | xargs $< -i
 
 install: all ## install under PREFIX; DESTDIR is honoured
 	cmake --install build --prefix $(PREFIX)

@@ -1,12 +1,12 @@
 #!/bin/sh
-# test_format.sh - the C and C++ files are formatted as `make fmt` does it.
+# test_format.sh - the C, C++ and CUDA files are formatted as `make fmt` does it.
 . "$(dirname "$0")/tap.sh"
 cd "$root" || exit 1
 formatter=build/tools/bin/clang-format
 
 formatted()
 {
-    git ls-files '*.c' '*.h' '*.cpp' | xargs "$formatter" --dry-run 2>&1 \
+    git ls-files '*.c' '*.h' '*.cpp' '*.cu' '*.cuh' | xargs "$formatter" --dry-run 2>&1 \
         | sed -n 's/:[0-9]*:[0-9]*: .*/ needs make fmt/p' | sort -u >"$scratch/unformatted"
     is_empty "$scratch/unformatted"
 }

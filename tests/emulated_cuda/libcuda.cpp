@@ -13,6 +13,8 @@
  *   EMULATED_DRIVER         the CUDA version that the driver speaks (99000); an older one refuses kernels
  *   EMULATED_SHARED_BYTES   shared memory of a thread block (227 KiB)
  */
+#include "cuda_runtime_shim.h"
+
 #include "../../src/cuda/kernels/ascend.cu"
 #include "../../src/cuda/kernels/generic.cu"
 #include "../../src/cuda/kernels/metadata.cu"

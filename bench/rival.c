@@ -49,6 +49,8 @@ struct rival {
     void *memory;
 };
 
+#if defined(__x86_64__)
+
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 static void *open_library(const char *const *names, size_t n)
@@ -136,7 +138,6 @@ static bool open_onednn(rival *r, const char *isa, char *why, size_t why_size)
 
 rival *rival_open(rival_blas blas, const char *isa, char *why, size_t why_size)
 {
-#if defined(__x86_64__)
     if (!machine_get()->avx2) {
         snprintf(why, why_size, "the code around the BLAS needs AVX2, which this CPU has not");
         return NULL;
@@ -153,13 +154,19 @@ rival *rival_open(rival_blas blas, const char *isa, char *why, size_t why_size)
         return NULL;
     }
     return r;
+}
+
 #else
+
+rival *rival_open(rival_blas blas, const char *isa, char *why, size_t why_size)
+{
     (void)blas;
     (void)isa;
     snprintf(why, why_size, "the code around the BLAS is written for x86-64");
     return NULL;
-#endif
 }
+
+#endif
 
 void rival_close(rival *r)
 {

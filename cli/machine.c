@@ -13,6 +13,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 /* "model name : AMD EPYC" -> "AMD EPYC" into text; false when there is no such line. */
@@ -126,6 +128,82 @@ static void ask_cpu(machine *m)
     add_feature(m, tile && (d7 >> 25 & 1u), "amx_int8");
     m->avx2 = avx2 && fma && f16c;
     m->avx512 = f && bw && dq && vl;
+}
+
+#elif defined(__aarch64__)
+
+/* Bits of AT_HWCAP and AT_HWCAP2, named here because headers of older systems lack some. */
+static const struct {
+    int bit;
+    bool second;
+    const char *name;
+} arm_features[] = {{1, false, "asimd"},    {8, false, "atomics"}, {9, false, "fphp"},      {10, false, "asimdhp"},
+                    {20, false, "asimddp"}, {22, false, "sve"},    {23, false, "asimdfhm"}, {1, true, "sve2"},
+                    {13, true, "i8mm"},     {14, true, "bf16"},    {23, true, "sme"}};
+
+enum { ARM_CPUID = 11 }; /* the bit of AT_HWCAP that lets programs read MIDR_EL1 */
+
+static const struct {
+    uint32_t implementer, part;
+    const char *name;
+} arm_cores[] = {{0x41, 0xd03, "Arm Cortex-A53"},
+                 {0x41, 0xd05, "Arm Cortex-A55"},
+                 {0x41, 0xd07, "Arm Cortex-A57"},
+                 {0x41, 0xd08, "Arm Cortex-A72"},
+                 {0x41, 0xd0b, "Arm Cortex-A76"},
+                 {0x41, 0xd41, "Arm Cortex-A78"},
+                 {0x41, 0xd44, "Arm Cortex-X1"},
+                 {0x41, 0xd0c, "Arm Neoverse N1"},
+                 {0x41, 0xd40, "Arm Neoverse V1"},
+                 {0x41, 0xd49, "Arm Neoverse N2"},
+                 {0x41, 0xd4f, "Arm Neoverse V2"},
+                 {0x41, 0xd84, "Arm Neoverse V3"},
+                 {0x41, 0xd8e, "Arm Neoverse N3"},
+                 {0x43, 0x0af, "Cavium ThunderX2"},
+                 {0x46, 0x001, "Fujitsu A64FX"},
+                 {0x48, 0xd01, "HiSilicon Kunpeng 920"},
+                 {0x61, 0x022, "Apple M1 (Icestorm)"},
+                 {0x61, 0x023, "Apple M1 (Firestorm)"},
+                 {0xc0, 0xac3, "Ampere-1"},
+                 {0x00, 0x051, "QEMU's own Arm CPU"}};
+
+/* Who made the core and which it is: from /proc/cpuinfo, or where that is another machine's (emulation), from the
+ * register itself. */
+static bool arm_core(uint32_t *implementer, uint32_t *part)
+{
+    char text[2][32];
+    if (cpuinfo_field("CPU implementer", text[0], sizeof text[0]) &&
+        cpuinfo_field("CPU part", text[1], sizeof text[1])) {
+        *implementer = (uint32_t)strtoul(text[0], NULL, 0);
+        *part = (uint32_t)strtoul(text[1], NULL, 0);
+        return true;
+    }
+    if (getauxval(AT_HWCAP) >> ARM_CPUID & 1) {
+        uint64_t midr;
+        __asm__("mrs %0, MIDR_EL1" : "=r"(midr));
+        *implementer = (uint32_t)(midr >> 24 & 0xff);
+        *part = (uint32_t)(midr >> 4 & 0xfff);
+        return true;
+    }
+    return false;
+}
+
+static void ask_cpu(machine *m)
+{
+    uint32_t implementer, part;
+    if (arm_core(&implementer, &part)) {
+        const char *name = "Arm CPU";
+        for (size_t i = 0; i < sizeof arm_cores / sizeof *arm_cores; i++) {
+            if (arm_cores[i].implementer == implementer && arm_cores[i].part == part) {
+                name = arm_cores[i].name;
+            }
+        }
+        snprintf(m->cpu, sizeof m->cpu, "%s (implementer 0x%02x part 0x%03x)", name, implementer, part);
+    }
+    for (size_t i = 0; i < sizeof arm_features / sizeof *arm_features; i++) {
+        unsigned long bits = getauxval(arm_features[i].second ? AT_HWCAP2 : AT_HWCAP);
+        add_feature(m, bits >> arm_features[i].bit & 1, arm_features[i].name);
+    }
 }
 
 #else

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 typedef struct machine {
-    char cpu[128];      /* "AMD EPYC 7763 64-Core Processor (family 25 model 1)" */
+    char cpu[128];      /* "AMD EPYC 7763 64-Core Processor (family 25 model 1)"; of different cores one */
     char features[512]; /* those that attention kernels care about and the system has enabled, separated by spaces */
     bool avx2;          /* with fma and f16c */
     bool avx512;        /* f, bw, dq, vl */

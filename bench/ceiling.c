@@ -58,6 +58,11 @@ static fma_loop choose(const char *isa, const char **name)
         *name = "256-bit FMA";
         return ceiling_fma_avx2;
     }
+#elif defined(__aarch64__)
+    if (strncmp(isa, "neon", 4) == 0) {
+        *name = "128-bit FMA";
+        return ceiling_fma_neon;
+    }
 #endif
     (void)isa;
     *name = "multiply-add of the baseline";
@@ -126,6 +131,8 @@ double ceiling_read(bench_pool *pool, const void *data, size_t bytes)
     if (machine_get()->avx2) {
         job.loop = ceiling_read_avx2;
     }
+#elif defined(__aarch64__)
+    job.loop = ceiling_read_neon;
 #endif
     double start = now();
     bench_pool_run(pool, (int64_t)n, read_task, &job);

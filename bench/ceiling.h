@@ -24,8 +24,10 @@ double ceiling_read(bench_pool *pool, const void *data, size_t bytes);
 /* Runs `rounds` rounds of independent multiply-adds; returns the floating point operations done. */
 double ceiling_fma_avx2(int64_t rounds);
 double ceiling_fma_avx512(int64_t rounds);
+double ceiling_fma_neon(int64_t rounds);
 
 /* Reads bytes, a multiple of 512, from an address aligned to 32. */
 void ceiling_read_avx2(const void *data, size_t bytes);
+void ceiling_read_neon(const void *data, size_t bytes);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * hif8_vector.h - the inline functions of cpu/avx2/hif8_avx2.h as plain ones, built for their level in hif8_vector.c.
+ * hif8_vector.h - the inline functions of hif8_avx2.h or hif8_neon.h as plain ones, built for their level in hif8_vector.c.
  */
 #ifndef TESTS_HIF8_VECTOR_H
 #define TESTS_HIF8_VECTOR_H

@@ -4,19 +4,30 @@
 #
 # A baseline x86-64 file has no AVX instruction: no mnemonic that begins with a v (save the old verr and verw) and no
 # ymm or zmm register. An avx2 file has no AVX-512 one: no zmm, no xmm16..31 or ymm16..31, no mask register.
+#
+# On 64-bit Arm no file has an instruction that came after the first version of the architecture: no register of SVE, no
+# dot product, matrix product, multiply-add that widens, arithmetic in 16 bits or single-instruction atomic.
 . "$(dirname "$0")/tap.sh"
 
-if [ "$(uname -m)" != x86_64 ]; then
-    skip "instructions stay inside their level" "this check reads x86-64 code"
+case $("${CC:-cc}" -dumpmachine) in
+x86_64*)
+    evex='%zmm|%[xy]mm(1[6-9]|2[0-9]|3[01])|%k[0-7]'
+    above_baseline="^v([^e]|e[^r])|%ymm|$evex"
+    above_avx2=$evex
+    if "${CC:-cc}" -dM -E -x c /dev/null | grep -q '__AVX__'; then
+        skip "instructions stay inside their level" "this compiler's baseline already includes AVX"
+        finish
+    fi
+    ;;
+aarch64*)
+    above_baseline='[^a-z0-9][zp][0-9]+[./]|^[su]+dot|^(bf|[su]+mmla|f[ml]+[as]l|sqrdml|cas|ldadd|ldset|ldclr|swp)'
+    above_baseline="$above_baseline"'|^f[a-z]*[^a-z].*\.[48]h, v[0-9]+\.[48]h, v[0-9]+\.h?'
+    ;;
+*)
+    skip "instructions stay inside their level" "this check knows x86-64 and 64-bit Arm"
     finish
-fi
-if "${CC:-cc}" -dM -E -x c /dev/null | grep -q '__AVX__'; then
-    skip "instructions stay inside their level" "this compiler's baseline already includes AVX"
-    finish
-fi
-
-evex='%zmm|%[xy]mm(1[6-9]|2[0-9]|3[01])|%k[0-7]'
-vex="^v([^e]|e[^r])|%ymm|$evex"
+    ;;
+esac
 
 : >"$scratch/baseline"
 : >"$scratch/avx2"
@@ -24,26 +35,27 @@ vex="^v([^e]|e[^r])|%ymm|$evex"
 seen=0
 for object in "$@"; do
     seen=$((seen + 1))
-    objdump -d --no-show-raw-insn "$object" | cut -s -f 2- >"$scratch/code"
+    "${OBJDUMP:-objdump}" -d --no-show-raw-insn "$object" | cut -s -f 2- >"$scratch/code"
     case $object in
     */src/cpu/avx2/*)
         level=avx2
-        grep -E -m 3 "$evex" "$scratch/code" | sed "s|^|$object: |" >>"$scratch/avx2"
+        grep -E -m 3 "$above_avx2" "$scratch/code" | sed "s|^|$object: |" >>"$scratch/avx2"
         ;;
     */src/cpu/avx512/*) level=avx512 ;;
-    *)
-        level=
-        grep -E -m 3 "$vex" "$scratch/code" | sed "s|^|$object: |" >>"$scratch/baseline"
-        ;;
+    */src/cpu/neon/*) level=neon ;;
+    *) level= ;;
+    esac
+    case $level in
+    "" | neon) grep -E -m 3 "$above_baseline" "$scratch/code" | sed "s|^|$object: |" >>"$scratch/baseline" ;;
     esac
     # The suffix keeps a name from colliding with another level's; weak and common symbols may be merged.
-    [ -z "$level" ] || nm --defined-only "$object" \
+    [ -z "$level" ] || "${NM:-nm}" --defined-only "$object" \
         | awk -v suffix="_$level\$" '$2 ~ /[WVCuw]/ || ($2 ~ /[A-Z]/ && $3 !~ suffix)' | sed "s|^|$object: |" \
         >>"$scratch/replaceable"
 done
 
 check "there are object files to look at" test "$seen" -gt 0
-check "baseline code holds no AVX instruction" is_empty "$scratch/baseline"
+check "baseline code holds no instruction above the baseline" is_empty "$scratch/baseline"
 check "avx2 code holds no AVX-512 instruction" is_empty "$scratch/avx2"
 check "a level's files define only strong symbols that end in its name" is_empty "$scratch/replaceable"
 finish

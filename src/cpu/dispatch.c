@@ -41,6 +41,8 @@ static const level levels[] = {
 #if defined(__x86_64__)
     {&mla_kernels_avx2, has_avx2},
     {&mla_kernels_avx512, has_avx512},
+#elif defined(__aarch64__)
+    {&mla_kernels_neon, always}, /* part of the architecture */
 #endif
 };
 enum { LEVEL_COUNT = sizeof levels / sizeof *levels, TABLE_SIZE = 5 * MLA_FORMAT_COUNT + 7 };

@@ -190,6 +190,7 @@ typedef struct mla_cpu_kernels {
 extern const mla_cpu_kernels mla_kernels_scalar;
 extern const mla_cpu_kernels mla_kernels_avx2;
 extern const mla_cpu_kernels mla_kernels_avx512;
+extern const mla_cpu_kernels mla_kernels_neon;
 
 /* ---- dispatch.c -------------------------------------------------------------------------------------------------- */
 

@@ -31,7 +31,8 @@ static const char help[] =
 #define MAX_KERNEL 512
 #define MAX_GPU 64
 
-static const char *const variables[] = {"MLA_ISA",    "MLA_ARITH",       "OMP_NUM_THREADS",  "OMP_PROC_BIND",
+static const char *const variables[] = {"MLA_ISA",    "MLA_ARITH",       "MLA_DEVICE",
+                                        "MLA_DEBUG",  "OMP_NUM_THREADS", "OMP_PROC_BIND",
                                         "OMP_PLACES", "OMP_WAIT_POLICY", "GOMP_CPU_AFFINITY"};
 
 #define N_VARIABLE (sizeof variables / sizeof variables[0])
@@ -85,6 +86,7 @@ static void print_text(const facts *f)
         print_fact(i == 0 ? "gpus" : "", "%zu: %s, compute capability %d.%d, %d multiprocessors, %s", i, gpu->name,
                    (int)gpu->compute_capability / 10, (int)gpu->compute_capability % 10, (int)gpu->n_sm,
                    text_bytes((double)gpu->memory_bytes, text[0]));
+        print_fact("", "   kernels: %s", gpu->variants);
     }
     if (f->n_gpu == 0) {
         print_fact("gpus", "none: %s", f->no_gpu);
@@ -158,6 +160,7 @@ static cJSON *build_json(const facts *f)
         cJSON_AddNumberToObject(item, "compute_capability", f->gpu[i].compute_capability);
         cJSON_AddNumberToObject(item, "multiprocessors", f->gpu[i].n_sm);
         cJSON_AddNumberToObject(item, "memory_bytes", (double)f->gpu[i].memory_bytes);
+        cJSON_AddStringToObject(item, "kernels", f->gpu[i].variants);
         cJSON_AddItemToArray(gpus, item);
     }
     if (f->n_gpu == 0) {

@@ -385,11 +385,73 @@ static void test_lengths_on_the_gpu(void **state)
     in_process("MLA_DEVICE=cuda", lengths_on_the_gpu);
 }
 
+/* ---- MLA_DEBUG=1 ------------------------------------------------------------------------------------------------- */
+
+enum { BAD_LENGTH, BAD_PAGE, BAD_BEGIN, BAD_ENTRY, LONG_LIST, N_BAD };
+
+/* The operator with one bad number in device memory; ACL_SUCCESS or the stream's error. */
+static aclError attend_with(int bad)
+{
+    static call c;
+    tensor_data twin[N_TENSOR];
+    uint64_t size;
+    aclOpExecutor *executor = NULL;
+    open_call(&c, FULL_SPARSE, TND_PA);
+    switch (bad) {
+    case BAD_LENGTH: c.used_ori[1] = 13; break;
+    case BAD_PAGE: c.cmp_table[1] = 8; break;
+    case BAD_BEGIN: c.cu_q[1] = 7; break;
+    case BAD_ENTRY: c.ori_list[K1] = 12; break;
+    case LONG_LIST: c.ori_topk[0] = 99; break; /* counts as all entries: legal */
+    default: break;
+    }
+    place(c.t, twin, N_TENSOR);
+    if (first_phase_of(&c, twin, &size, &executor) != ACLNN_SUCCESS ||
+        aclnnQuantSparseFlashMla(NULL, 0, executor, NULL) != ACLNN_SUCCESS) {
+        return -1;
+    }
+    return aclrtSynchronizeStream(NULL);
+}
+
+static void debugging(void)
+{
+    static const char *const words[N_BAD] = {
+        [BAD_LENGTH] = "seqused_ori_kv[1] = 13 exceeds the page table's 3 pages * 4 tokens",
+        [BAD_PAGE] = "cmp_block_table[0][1] = 8 is not one of the 8 pages of cmp_kv",
+        [BAD_BEGIN] = "cu_seqlens_q[1] = 7 exceeds the 6 tokens of q",
+        [BAD_ENTRY] = "ori_sparse_indices entry 0 of query token 1 of sequence 0 = 12 is not one of the 12 keys",
+    };
+    for (int bad = 0; bad < N_BAD; bad++) {
+        if (words[bad] != NULL) {
+            REFUSED(ACL_ERROR_RT_AICORE_EXCEPTION, attend_with(bad), words[bad]);
+        } else {
+            REQUIRE(attend_with(bad) == ACL_SUCCESS);
+        }
+    }
+    REQUIRE(attend(NULL, true) == ACL_SUCCESS);
+}
+
+static void not_debugging(void)
+{
+    for (int bad = 0; bad < N_BAD; bad++) {
+        REQUIRE(attend_with(bad) == ACL_SUCCESS); /* keys behind bad numbers are invisible */
+    }
+}
+
+static void test_debug(void **state)
+{
+    (void)state;
+    need(false);
+    in_process("MLA_DEVICE=cuda MLA_DEBUG=1", debugging);
+    in_process("MLA_DEVICE=cuda MLA_DEBUG=0", not_debugging);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_words),   cmocka_unit_test(test_machines),    cmocka_unit_test(test_memory),
         cmocka_unit_test(test_streams), cmocka_unit_test(test_two_devices), cmocka_unit_test(test_lengths_on_the_gpu),
+        cmocka_unit_test(test_debug),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

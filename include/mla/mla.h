@@ -21,7 +21,9 @@
  * time and of frameworks). Lengths, tables and lists then live there too and are read by the kernels alone, so a plan
  * serves all their values. Work is queued on the stream and nothing waits for it: errors that show only there (a sticky
  * CUDA error) are the stream owner's to find. mla_run() may be captured into a CUDA graph, and the graph replayed after
- * lengths, tables, lists or data changed in place.
+ * lengths, tables, lists or data changed in place. Nobody checks the numbers in those tensors: keys behind bad ones are
+ * invisible. With MLA_DEBUG=1 in the environment every run first waits for them and refuses the first one that is wrong,
+ * in a sentence (OUT_OF_RANGE); streams cannot be captured then.
  */
 #ifndef MLA_H
 #define MLA_H
@@ -183,6 +185,7 @@ typedef struct mla_gpu_info {
     int32_t compute_capability; /* 90 for 9.0 */
     int32_t n_sm;               /* multiprocessors */
     size_t memory_bytes;
+    char variants[96]; /* the ways to compute of this build, the fastest first: "generic"; a plan has one as its isa */
 } mla_gpu_info;
 
 /* Fills up to `capacity` entries with the GPUs that MLA_DEVICE_CUDA tensors may be on, in the order of their ids, and

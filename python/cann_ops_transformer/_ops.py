@@ -4,6 +4,7 @@ from typing import Optional, Tuple
 
 import torch
 from mla import _core
+from mla._launch import launch_of
 from torch import Tensor
 
 _METADATA_WORDS = 1024
@@ -203,7 +204,7 @@ _CALL_TENSORS = (
 )
 
 
-def _attend_cpu(
+def _attend_run(
     q,
     quant_mode,
     *,
@@ -237,6 +238,7 @@ def _attend_cpu(
         layout_kv,
         out,
         lse if return_softmax_lse else None,
+        *launch_of(q),
     )
     return out, lse
 
@@ -272,7 +274,7 @@ _METADATA_TENSORS = (
 )
 
 
-def _metadata_cpu(
+def _metadata_run(
     num_heads_q,
     num_heads_kv,
     head_dim,
@@ -295,7 +297,8 @@ def _metadata_cpu(
     has_cmp_kv=True,
     **tensors,
 ):
-    metadata = torch.empty((_METADATA_WORDS,), dtype=torch.int32)
+    metadata = _metadata_fake(**tensors)
+    stream, _ = launch_of(metadata)
     _core.quant_sparse_flash_mla_metadata(
         *(tensors.get(name) for name in _METADATA_TENSORS),
         num_heads_q,
@@ -318,6 +321,7 @@ def _metadata_cpu(
         has_ori_kv,
         has_cmp_kv,
         metadata,
+        stream,
     )
     return metadata
 
@@ -334,10 +338,11 @@ def _metadata_fake(*_, **tensors):
 _library = torch.library.Library("cann_ops_transformer", "FRAGMENT")
 
 
-def _register(schema, key, implementation, shape_rule):
+def _register(schema, keys, implementation, shape_rule):
     name = schema.partition("(")[0]
     _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
-    _library.impl(name, implementation, key)
+    for key in keys:
+        _library.impl(name, implementation, key)
     _library.impl(name, torch.library.fallthrough_kernel, "Autograd")  # forward only: nothing is recorded
     torch.library.register_fake(f"cann_ops_transformer::{name}", shape_rule, lib=_library)
 
@@ -348,8 +353,8 @@ _register(
     + "float? softmax_scale=1.0, int? cmp_ratio=1, int ori_mask_mode=0, int cmp_mask_mode=0, int ori_win_left=-1, "
     "int ori_win_right=-1, str layout_q='BSND', str layout_kv='BSND', int topk_value_mode=1, "
     "bool return_softmax_lse=False) -> (Tensor, Tensor)",
-    "CPU",
-    _attend_cpu,
+    ("CPU", "CUDA"),
+    _attend_run,
     _attend_fake,
 )
 _register(
@@ -360,7 +365,7 @@ _register(
     "int ori_win_left=-1, int ori_win_right=-1, str layout_q='BSND', str layout_kv='BSND', bool has_ori_kv=True, "
     "bool has_cmp_kv=True) -> Tensor",
     # a call may have no tensor at all, whose device would choose the kernel
-    "CompositeExplicitAutograd",
-    _metadata_cpu,
+    ("CompositeExplicitAutograd",),
+    _metadata_run,
     _metadata_fake,
 )

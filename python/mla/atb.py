@@ -1,4 +1,4 @@
-"""ATB's multi-head latent attention for torch tensors, without an NPU.
+"""ATB's multi-head latent attention for torch tensors, on the CPU or an NVIDIA GPU, without an NPU.
 
     import mla.atb
     out = torch.ops.atb.npu_multi_head_latent_attention(q_nope, q_rope, ctkv, k_rope, block_tables, context_lens, ...)
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from . import _core
+from ._launch import launch_of
 
 __all__ = ["npu_multi_head_latent_attention"]
 
@@ -152,10 +153,11 @@ def _compute(arguments, options, output, lse):
         qk_scale,
         kv_headnum,
         *(_number(options, name) for name in _MODES),
+        *launch_of(q_nope),
     )
 
 
-def _default_cpu(*arguments, **options):
+def _default_run(*arguments, **options):
     output = _default_fake(*arguments, **options)
     _compute(arguments, options, output, None)
     return output
@@ -167,7 +169,7 @@ def _default_fake(q_nope, q_rope, *_, **options):
 
 
 def _out(*arguments, output, **options):
-    if type(output) is Tensor and output.is_cpu:
+    if type(output) is Tensor and (output.is_cpu or output.is_cuda):
         _check_words(options)
         _compute(arguments, options, output, None)
         return output
@@ -175,7 +177,7 @@ def _out(*arguments, output, **options):
     return output.copy_(torch.ops.atb.npu_multi_head_latent_attention.default(*arguments, **options))
 
 
-def _lse_cpu(*arguments, **options):
+def _lse_run(*arguments, **options):
     output, lse = _lse_fake(*arguments, **options)
     _compute(arguments, options, output, lse)
     return output, lse
@@ -203,11 +205,12 @@ _ARGUMENTS = (
 _NAME = "npu_multi_head_latent_attention"
 
 for _overload, _more, _implementation, _shape_rule in (
-    ("", ") -> Tensor", _default_cpu, _default_fake),
-    (".lse", ", bool return_lse) -> (Tensor, Tensor)", _lse_cpu, _lse_fake),
+    ("", ") -> Tensor", _default_run, _default_fake),
+    (".lse", ", bool return_lse) -> (Tensor, Tensor)", _lse_run, _lse_fake),
 ):
     _library.define(f"{_NAME}{_overload}({_ARGUMENTS}{_more}", tags=(torch.Tag.pt2_compliant_tag,))
-    _library.impl(_NAME + _overload, _implementation, "CPU")
+    for _key in ("CPU", "CUDA"):
+        _library.impl(_NAME + _overload, _implementation, _key)
     # Forward only: nothing is recorded.
     _library.impl(_NAME + _overload, torch.library.fallthrough_kernel, "Autograd")
     torch.library.register_fake(f"atb::{_NAME}{_overload}", _shape_rule, lib=_library)

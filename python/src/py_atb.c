@@ -94,33 +94,37 @@ static int read_scalar(PyObject *object, const char *name, int32_t *scalar)
     return 0;
 }
 
-static int32_t decode(const mla_atb_decode_args *args)
+/* Workspace comes from the launch's allocator on a GPU, else from the heap. */
+static int32_t decode(const mla_atb_decode_args *args, const py_launch *launch)
 {
+    const mla_allocator *allocator = launch->options.allocator;
+    void *stream = launch->options.stream, *workspace = NULL;
     mla_atb_op *op = NULL;
     uint64_t bytes = 0;
     int32_t code = mla_atb_decode_setup(&op, args, &bytes);
-    void *workspace = NULL;
     if (code == MLA_ATB_NO_ERROR && bytes > 0) {
-        workspace = malloc(bytes);
+        workspace = allocator != NULL ? allocator->allocate(allocator->context, bytes, stream) : malloc(bytes);
         code = workspace == NULL ? MLA_ATB_ERROR_OUT_OF_HOST_MEMORY : code;
     }
     if (code == MLA_ATB_NO_ERROR) {
-        code = mla_atb_op_execute(op, NULL, workspace, bytes, NULL);
+        code = mla_atb_op_execute(op, NULL, workspace, bytes, stream);
     }
-    free(workspace);
+    if (allocator == NULL) {
+        free(workspace);
+    }
     mla_atb_op_destroy(op);
     return code;
 }
 
 const char py_atb_decode_doc[] =
     "atb_decode(q_nope, q_rope, ctkv, k_rope, block_tables, mask, qk_descale, pv_descale, output, lse, context_lens,\n"
-    "           qseqlen, q_headnum, qk_scale, kv_headnum, mask_type, calc_type, cache_mode); the public form is\n"
-    "mla.atb.npu_multi_head_latent_attention().";
+    "           qseqlen, q_headnum, qk_scale, kv_headnum, mask_type, calc_type, cache_mode, stream, allocator); the\n"
+    "public form is mla.atb.npu_multi_head_latent_attention().";
 
 PyObject *py_atb_decode(PyObject *self, PyObject *const *args, Py_ssize_t n)
 {
     (void)self;
-    if (py_count("atb_decode", n, 18) != 0) {
+    if (py_count("atb_decode", n, 20) != 0) {
         return NULL;
     }
     enum { Q_NOPE, Q_ROPE, CTKV, K_ROPE, BLOCK_TABLES, MASK, QK_DESCALE, PV_DESCALE, OUTPUT, LSE, COUNT };
@@ -132,6 +136,10 @@ PyObject *py_atb_decode(PyObject *self, PyObject *const *args, Py_ssize_t n)
     mla_atb_tensor view[COUNT];
     host_list context_lens = {0}, q_seq_len = {0};
     PyObject *result = NULL;
+    py_launch launch;
+    if (py_launch_read(&launch, &borrow, args[18], args[19]) != 0) {
+        goto end;
+    }
     for (int i = 0; i < COUNT; i++) {
         int failed = i == OUTPUT || (i == LSE && args[i] != Py_None)
                          ? py_borrow_output(&borrow, args[i], name[i], &tensor[i])
@@ -171,9 +179,18 @@ PyObject *py_atb_decode(PyObject *self, PyObject *const *args, Py_ssize_t n)
     call.atten_out = given[OUTPUT];
     call.lse = given[LSE];
     int32_t code;
-    Py_BEGIN_ALLOW_THREADS
-    code = decode(&call);
-    Py_END_ALLOW_THREADS
+    if (py_launch_is_free(&launch)) {
+        Py_BEGIN_ALLOW_THREADS
+        code = decode(&call, &launch);
+        Py_END_ALLOW_THREADS
+    } else {
+        code = decode(&call, &launch);
+    }
+    PyObject *ended = py_launch_end(&launch, MLA_STATUS_OK); /* for what the allocator held, and raised */
+    if (ended == NULL) {
+        goto end;
+    }
+    Py_DECREF(ended);
     if (code == MLA_ATB_NO_ERROR) {
         Py_INCREF(Py_None);
         result = Py_None;

@@ -54,7 +54,7 @@ typedef struct py_launch {
     mla_plan_options options;
     mla_allocator allocator;
     py_borrow *borrow;
-    PyObject *allocate, *held;
+    PyObject *allocate, *held; /* held: a list of what the allocator gave */
 } py_launch;
 
 /* stream: an address as int, or None; allocator: a function from bytes to an array on the GPU, or None for the

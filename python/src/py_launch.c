@@ -14,7 +14,14 @@ static void *allocate(void *context, size_t bytes, void *stream)
     if (array == NULL) {
         return NULL;
     }
-    launch->held = array;
+    if (launch->held == NULL) {
+        launch->held = PyList_New(0);
+    }
+    int failed = launch->held == NULL || PyList_Append(launch->held, array) != 0;
+    Py_DECREF(array);
+    if (failed) {
+        return NULL;
+    }
     return py_borrow_input(launch->borrow, array, "workspace", &memory) == 0 ? memory.data : NULL;
 }
 

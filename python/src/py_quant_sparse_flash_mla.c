@@ -89,13 +89,14 @@ static const argument call_integers[] = {
 const char py_quant_sparse_flash_mla_doc[] =
     "quant_sparse_flash_mla(<21 tensors>, quant_mode, cmp_ratio, ori_mask_mode, cmp_mask_mode, ori_win_left,\n"
     "                       ori_win_right, topk_value_mode, softmax_scale, layout_q, layout_kv, attn_out,\n"
-    "                       softmax_lse); softmax_lse may be None. The public form is in cann_ops_transformer.";
+    "                       softmax_lse, stream, allocator); softmax_lse may be None. The public form is in\n"
+    "                       cann_ops_transformer.";
 
 PyObject *py_quant_sparse_flash_mla(PyObject *self, PyObject *const *args, Py_ssize_t n)
 {
     (void)self;
     enum { N_TENSOR = COUNT(call_tensors), N_INTEGER = COUNT(call_integers), REST = N_TENSOR + N_INTEGER };
-    if (py_count("quant_sparse_flash_mla", n, REST + 5) != 0) {
+    if (py_count("quant_sparse_flash_mla", n, REST + 7) != 0) {
         return NULL;
     }
     py_borrow borrow;
@@ -103,8 +104,10 @@ PyObject *py_quant_sparse_flash_mla(PyObject *self, PyObject *const *args, Py_ss
     mla_quant_sparse_flash_mla_args call;
     mla_quant_sparse_flash_mla_init(&call);
     PyObject *const *rest = args + REST, *result = NULL;
+    py_launch launch;
     float scale;
-    if (borrow_tensors(&borrow, args, call_tensors, N_TENSOR, &call) != 0 ||
+    if (py_launch_read(&launch, &borrow, rest[5], rest[6]) != 0 ||
+        borrow_tensors(&borrow, args, call_tensors, N_TENSOR, &call) != 0 ||
         read_integers(args + N_TENSOR, call_integers, N_INTEGER, &call) != 0 ||
         py_float(rest[0], "softmax_scale", &scale) != 0 || read_layout(rest[1], "layout_q", &call.layout_q) != 0 ||
         read_layout(rest[2], "layout_kv", &call.layout_kv) != 0 ||
@@ -118,10 +121,14 @@ PyObject *py_quant_sparse_flash_mla(PyObject *self, PyObject *const *args, Py_ss
     as_hif8(&call.ori_kv);
     as_hif8(&call.cmp_kv);
     mla_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = mla_quant_sparse_flash_mla(&call, NULL);
-    Py_END_ALLOW_THREADS
-    result = py_result(status);
+    if (py_launch_is_free(&launch)) {
+        Py_BEGIN_ALLOW_THREADS
+        status = mla_quant_sparse_flash_mla(&call, &launch.options);
+        Py_END_ALLOW_THREADS
+    } else {
+        status = mla_quant_sparse_flash_mla(&call, &launch.options);
+    }
+    result = py_launch_end(&launch, status);
 end:
     py_borrow_end(&borrow);
     return result;
@@ -141,13 +148,13 @@ static const argument plan_integers[] = {
 
 const char py_quant_sparse_flash_mla_metadata_doc[] =
     "quant_sparse_flash_mla_metadata(<9 tensors>, <15 integers>, layout_q, layout_kv, has_ori_kv, has_cmp_kv,\n"
-    "                                metadata); the public form is in cann_ops_transformer.";
+    "                                metadata, stream); the public form is in cann_ops_transformer.";
 
 PyObject *py_quant_sparse_flash_mla_metadata(PyObject *self, PyObject *const *args, Py_ssize_t n)
 {
     (void)self;
     enum { N_TENSOR = COUNT(plan_tensors), N_INTEGER = COUNT(plan_integers), REST = N_TENSOR + N_INTEGER };
-    if (py_count("quant_sparse_flash_mla_metadata", n, REST + 5) != 0) {
+    if (py_count("quant_sparse_flash_mla_metadata", n, REST + 6) != 0) {
         return NULL;
     }
     py_borrow borrow;
@@ -155,14 +162,17 @@ PyObject *py_quant_sparse_flash_mla_metadata(PyObject *self, PyObject *const *ar
     mla_quant_sparse_flash_mla_metadata_args call;
     mla_quant_sparse_flash_mla_metadata_init(&call);
     PyObject *const *rest = args + REST, *result = NULL;
-    if (borrow_tensors(&borrow, args, plan_tensors, N_TENSOR, &call) == 0 &&
+    py_launch launch;
+    if (py_launch_read(&launch, &borrow, rest[5], Py_None) == 0 &&
+        borrow_tensors(&borrow, args, plan_tensors, N_TENSOR, &call) == 0 &&
         read_integers(args + N_TENSOR, plan_integers, N_INTEGER, &call) == 0 &&
         read_layout(rest[0], "layout_q", &call.layout_q) == 0 &&
         read_layout(rest[1], "layout_kv", &call.layout_kv) == 0 &&
         py_borrow_output(&borrow, rest[4], "metadata", &call.metadata) == 0) {
         call.has_ori_kv = PyObject_IsTrue(rest[2]) == 1;
         call.has_cmp_kv = PyObject_IsTrue(rest[3]) == 1;
-        result = PyErr_Occurred() ? NULL : py_result(mla_quant_sparse_flash_mla_metadata(&call));
+        result =
+            PyErr_Occurred() ? NULL : py_result(mla_quant_sparse_flash_mla_metadata_on(launch.options.stream, &call));
     }
     py_borrow_end(&borrow);
     return result;

@@ -7,6 +7,7 @@
 
 #include "atb_internal.h"
 #include "core/parallel.h"
+#include "cuda/cuda_ascend.h"
 #include "cuda/cuda_metadata.h"
 #include "mla/mla_gpu.h"
 
@@ -359,8 +360,7 @@ static mla_status run_jobs(const mla_atb_op *op, void *workspace, void *address[
     address[ATB_NUMBERS] = work->numbers;
     if (work->number_bytes > 0) {
         address[ATB_NUMBERS] = base + work->derived_bytes;
-        MLA_TRY(mla_gpu_copy(op->device.id, address[ATB_NUMBERS], work->numbers,
-                             (size_t)work->n_number * sizeof *work->numbers, stream));
+        MLA_TRY(mla_cuda_ascend_send(op->device.id, address[ATB_NUMBERS], work->numbers, work->n_number, stream));
     }
     if (work->derive != NULL) {
         MLA_TRY(work->derive(op, address, stream));

@@ -129,6 +129,9 @@ mla_status mla_plan_describe(const mla_plan *plan, mla_plan_info *info)
 static mla_status run_resolved(const mla_plan *plan, const mla_problem *problem, const mla_shape *shape,
                                void *workspace, void *stream)
 {
+    if (plan->backend->inspect) {
+        MLA_TRY(plan->backend->inspect(problem, shape, stream));
+    }
     uintptr_t start = ((uintptr_t)workspace + MLA_WORKSPACE_ALIGN - 1) / MLA_WORKSPACE_ALIGN * MLA_WORKSPACE_ALIGN;
     return plan->backend->run(plan, problem, shape, (void *)start, stream);
 }

@@ -18,6 +18,8 @@ typedef struct mla_backend_ops {
      * Cannot fail on the CPU. */
     mla_status (*run)(const mla_plan *plan, const mla_problem *problem, const mla_shape *shape, void *workspace,
                       void *stream);
+    /* With MLA_DEBUG=1, before a run: the numbers in index tensors that the checker could not read. NULL: it could. */
+    mla_status (*inspect)(const mla_problem *problem, const mla_shape *shape, void *stream);
     /* Workspace for mla_attention(), usable and released in the order of the stream; NULL: malloc() and free(). */
     mla_status (*allocate)(const mla_plan *plan, size_t bytes, void *stream, void **memory);
     void (*release)(const mla_plan *plan, void *memory, void *stream);

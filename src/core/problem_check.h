@@ -40,4 +40,7 @@ mla_status mla_check_segment(mla_checker *c, int32_t g);
 /* Values of index tensors, which must be in host memory; c->shape is complete. */
 mla_status mla_check_values(const mla_checker *c);
 
+/* The same for a checked problem: what MLA_DEBUG=1 does with host copies of index tensors on a GPU. */
+mla_status mla_check_index_values(const mla_problem *problem, const mla_shape *shape);
+
 #endif

@@ -178,3 +178,9 @@ mla_status mla_check_values(const mla_checker *c)
     }
     return MLA_STATUS_OK;
 }
+
+mla_status mla_check_index_values(const mla_problem *problem, const mla_shape *shape)
+{
+    const mla_checker c = {.p = problem, .shape = *shape};
+    return mla_check_values(&c);
+}

@@ -45,6 +45,18 @@ mla_status mla_cuda_ascend_metadata_words(int32_t ordinal, const mla_cuda_ascend
     return launch(ordinal, "mla_ascend_metadata", 1, parameters, stream);
 }
 
+mla_status mla_cuda_ascend_send(int32_t ordinal, int32_t *to, const int32_t *value, int64_t n, void *stream)
+{
+    mla_cuda_numbers numbers = {0};
+    for (int64_t at = 0; at < n; at += numbers.n) {
+        numbers.to = to + at;
+        numbers.n = (int32_t)(n - at < MLA_ASCEND_NUMBERS ? n - at : MLA_ASCEND_NUMBERS);
+        memcpy(numbers.value, value + at, (size_t)numbers.n * sizeof *value);
+        MLA_TRY(launch(ordinal, "mla_ascend_numbers", 1, &numbers, stream));
+    }
+    return MLA_STATUS_OK;
+}
+
 mla_status mla_cuda_atb_tail_mask(int32_t ordinal, const mla_cuda_atb_tail *parameters, void *stream)
 {
     return launch(ordinal, "mla_atb_tail", parameters->n_seq, parameters, stream);

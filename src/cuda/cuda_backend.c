@@ -2,8 +2,10 @@
  * cuda_backend.c - problems in GPU memory: choice of the variant, context, workspace of the one-shot call.
  */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "cuda_debug.h"
 #include "cuda_images.h"
 #include "cuda_variant.h"
 
@@ -111,11 +113,20 @@ const mla_backend_ops mla_backend_cuda_ops = {
     .accepts = cuda_accepts,
     .build = cuda_build,
     .run = cuda_run,
+    .inspect = mla_cuda_inspect,
     .allocate = cuda_allocate,
     .release = cuda_release,
 };
 
 /* ---- what this machine has --------------------------------------------------------------------------------------- */
+
+static void list_variants(char *text, size_t capacity)
+{
+    size_t used = 0;
+    for (const mla_cuda_variant *const *v = mla_cuda_variants; *v != NULL && used < capacity; v++) {
+        used += (size_t)snprintf(text + used, capacity - used, "%s%s", used > 0 ? ", " : "", (*v)->name);
+    }
+}
 
 size_t mla_gpu_list(mla_gpu_info *info, size_t capacity)
 {
@@ -135,6 +146,7 @@ size_t mla_gpu_list(mla_gpu_info *info, size_t capacity)
             info[i].compute_capability = facts.compute_capability;
             info[i].n_sm = facts.n_sm;
             info[i].memory_bytes = facts.memory_bytes;
+            list_variants(info[i].variants, sizeof info[i].variants);
         }
     }
     return (size_t)count;

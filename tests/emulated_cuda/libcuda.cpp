@@ -77,6 +77,7 @@ static const kernel kernels[] = {
     {"mla_ascend_clear", sizeof(mla_cuda_unowned), 0, [](void *a) { mla_ascend_clear(*(mla_cuda_unowned *)a); }},
     {"mla_ascend_metadata", sizeof(mla_cuda_ascend_metadata), 0,
      [](void *a) { mla_ascend_metadata(*(mla_cuda_ascend_metadata *)a); }},
+    {"mla_ascend_numbers", sizeof(mla_cuda_numbers), 0, [](void *a) { mla_ascend_numbers(*(mla_cuda_numbers *)a); }},
     {"mla_atb_tail", sizeof(mla_cuda_atb_tail), 0, [](void *a) { mla_atb_tail(*(mla_cuda_atb_tail *)a); }},
     {"mla_atb_mask", sizeof(mla_cuda_atb_mask), 0, [](void *a) { mla_atb_mask(*(mla_cuda_atb_mask *)a); }},
 };

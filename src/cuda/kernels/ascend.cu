@@ -77,6 +77,14 @@ extern "C" __global__ void __launch_bounds__(MLA_ASCEND_THREADS) mla_ascend_meta
     }
 }
 
+extern "C" __global__ void __launch_bounds__(MLA_ASCEND_THREADS)
+    mla_ascend_numbers(const __grid_constant__ mla_cuda_numbers p)
+{
+    for (int i = threadIdx.x; i < p.n; i += MLA_ASCEND_THREADS) {
+        p.to[i] = p.value[i];
+    }
+}
+
 /* One sequence per thread block. */
 extern "C" __global__ void __launch_bounds__(MLA_ASCEND_THREADS) mla_atb_tail(const mla_cuda_atb_tail p)
 {

@@ -103,6 +103,18 @@ MLA_ASCEND_CODE void mla_ascend_write_words(uint32_t *word, uint64_t fingerprint
     word[MLA_METADATA_CHECKSUM] = mla_ascend_checksum(word, MLA_ASCEND_VERSION);
 }
 
+/* ---- ATB: lengths from host memory ------------------------------------------------------------------------------- */
+
+/* As many numbers as the parameters of a kernel have room for. They travel with the launch: no host memory has to live
+ * on, also in a graph. */
+enum { MLA_ASCEND_NUMBERS = 1000 };
+
+typedef struct mla_cuda_numbers {
+    int32_t *to;
+    int32_t n;
+    int32_t value[MLA_ASCEND_NUMBERS];
+} mla_cuda_numbers;
+
 /* ---- ATB decode: MASK_FREE --------------------------------------------------------------------------------------- */
 
 /*

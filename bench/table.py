@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
-"""Markdown tables for docs/performance.md from what `mla bench --json FILE` wrote: bench/table.py FILE..."""
+"""Markdown tables for docs/performance.md from what `mla bench --json FILE` wrote: bench/table.py FILE...
+
+Files of bench/peers/compare_ggml are put into one table of their own, at the end.
+"""
 
 import json
+import statistics
 import sys
 
 
@@ -25,24 +29,49 @@ def rows(result):
     ]
 
 
+def print_bench(bench):
+    hardware = bench["hardware"]
+    print(f"{hardware['cpu']}, {hardware['cpus']} CPUs, {bench['isa']} kernels, libmla {bench['version']}, {bench['date'][:10]}, "
+          f"`{bench['command']}`; rivals: " + ", ".join(f"{k} {v}" for k, v in bench["rivals"].items()) + ".\n")
+    print("| shape | threads | GFLOP/s | of FMA peak | of read peak | x OpenBLAS | x oneDNN | ratio | error |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    left_out = 0
+    for result in bench["results"]:
+        line = rows(result)
+        left_out += line is None
+        if line:
+            print("| " + " | ".join(line) + " |")
+    if left_out:
+        print(f"\n{left_out} rows left out: the threads did not have a core each.")
+    print()
+
+
+def milliseconds(samples):
+    return f"{1e3 * statistics.median(samples):.2f}"
+
+
+def print_peers(files):
+    print("| peer | our kernels | heads | keys | threads | ours, ms | peer, ms | x peer | our error | peer's error |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for file in files:
+        for row in file["results"]:
+            print("| " + " | ".join([
+                file["peer"], f"{file['isa']}, {row['arithmetic']}", str(row["heads"]), str(row["keys"]), str(row["threads"]),
+                milliseconds(row["our_seconds"]), milliseconds(row["peer_seconds"]), ratio(row["peer_times_ours"]),
+                f"{row['our_error_normwise']:.1e}", f"{row['peer_error_normwise']:.1e}"]) + " |")
+
+
 def main():
+    files = []
     for path in sys.argv[1:]:
         with open(path, encoding="utf-8") as file:
-            bench = json.load(file)
-        hardware = bench["hardware"]
-        print(f"{hardware['cpu']}, {hardware['cpus']} CPUs, {bench['isa']} kernels, libmla {bench['version']}, {bench['date'][:10]}, "
-              f"`{bench['command']}`; rivals: " + ", ".join(f"{k} {v}" for k, v in bench["rivals"].items()) + ".\n")
-        print("| shape | threads | GFLOP/s | of FMA peak | of read peak | x OpenBLAS | x oneDNN | ratio | error |")
-        print("|---|---|---|---|---|---|---|---|---|")
-        left_out = 0
-        for result in bench["results"]:
-            line = rows(result)
-            left_out += line is None
-            if line:
-                print("| " + " | ".join(line) + " |")
-        if left_out:
-            print(f"\n{left_out} rows left out: the threads did not have a core each.")
-        print()
+            files.append(json.load(file))
+    for bench in files:
+        if bench["tool"] == "mla bench":
+            print_bench(bench)
+    peers = [file for file in files if file["tool"] == "compare_ggml"]
+    if peers:
+        print_peers(peers)
 
 
 if __name__ == "__main__":

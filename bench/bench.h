@@ -20,6 +20,7 @@ typedef enum bench_kind {
     BENCH_SPEED = 0, /* beside ceilings and rivals, for every thread count */
     BENCH_FORMAT,    /* a format of Ascend's: time against that of plain bf16 keys, as many and as wide */
     BENCH_SCALING,   /* one thread against more */
+    BENCH_EXECUTOR,  /* the library's own OpenMP threads against as many that the host lends */
     BENCH_GROWTH     /* time per key against that of 4096 keys */
 } bench_kind;
 
@@ -83,7 +84,9 @@ typedef struct bench_result {
     bench_spread seconds;
     bench_spread of_peak, peak; /* fraction; GFLOP/s */
     bench_spread of_read, read; /* fraction; GB/s; only from memory */
-    bench_spread ratio; /* FORMAT: our time / that of plain bf16 keys; SCALING: one thread's time / ours; GROWTH: our
+    bench_spread
+        ratio; /* FORMAT: our time / that of plain bf16 keys; SCALING: one thread's time / ours; EXECUTOR: the time
+                           on OpenMP's threads / that on lent ones; GROWTH: our
                            time per key / that of 4096 keys */
     bench_rival_result rival[BENCH_MAX_RIVAL];
     bench_raw raw;
@@ -99,8 +102,8 @@ typedef struct bench_settings {
     void (*progress)(double fraction); /* of one measurement */
 } bench_settings;
 
-/* Which of these thread counts (ascending) a case is measured with: indices [*first, *last). None for scaling where one
- * thread is all there is. */
+/* Which of these thread counts (ascending) a case is measured with: indices [*first, *last). None for scaling and
+ * lent threads where one thread is all there is. */
 void bench_case_threads(const bench_case *c, const int32_t *n_thread, int32_t n_count, int32_t *first, int32_t *last);
 
 /*

@@ -81,6 +81,15 @@ const bench_case bench_grid[] = {
     {.kind = BENCH_SCALING, .shape = ONE(16, 65536, BF16)},
     {.kind = BENCH_SCALING, .shape = ONE(1, 65536, BF16), .from_memory = true},
 
+    /* too little work for many threads: more of them must not cost anything */
+    {.kind = BENCH_SCALING, .shape = ONE(1, 64, BF16)},
+    {.kind = BENCH_SCALING, .shape = ONE(16, 256, BF16)},
+    {.kind = BENCH_SCALING, .shape = ONE(128, 512, BF16)},
+
+    {.kind = BENCH_EXECUTOR, .shape = ONE(128, 512, BF16)},
+    {.kind = BENCH_EXECUTOR, .shape = ONE(16, 4096, BF16)},
+    {.kind = BENCH_EXECUTOR, .shape = ONE(128, 4096, BF16)},
+
     {.kind = BENCH_GROWTH, .shape = ONE(128, 16384, BF16), .quick = true},
     {.kind = BENCH_GROWTH, .shape = ONE(128, 65536, BF16), .quick = true},
     {.kind = BENCH_GROWTH, .shape = ONE(128, 262144, BF16)},
@@ -91,7 +100,7 @@ const int32_t bench_grid_size = sizeof bench_grid / sizeof bench_grid[0];
 
 const char *bench_kind_name(bench_kind kind)
 {
-    static const char *const names[] = {"speed", "format", "scaling", "growth"};
+    static const char *const names[] = {"speed", "format", "scaling", "executor", "growth"};
     return names[kind];
 }
 

@@ -17,7 +17,8 @@
 #include "verify.h"
 
 #define CEILING_SECONDS 2e-3
-#define SAMPLE_SECONDS 8e-3 /* a sample repeats short calls until it takes about this long */
+#define OPENMP_SPINS_US 50000 /* OpenMP's threads spin for a while after their work */
+#define SAMPLE_SECONDS 8e-3   /* a sample repeats short calls until it takes about this long */
 #define MAX_CONTENDER (1 + BENCH_MAX_RIVAL)
 #define ORACLE_KEYS 70000 /* up to here the oracle looks at two heads, beyond at one */
 #define OWN_CORES 0.85    /* n threads on cores of their own reach at least this much of n times one thread's peak */
@@ -38,6 +39,7 @@ typedef struct bench_run {
     paged_case data;    /* plain keys */
     ascend_case ascend; /* or, unless its kind is ASCEND_NONE, this */
     bench_pool *pool;
+    bool on_openmp;
     mla_plan *plan;
     mla_plan_info info;
     void *workspace;
@@ -128,14 +130,16 @@ static void close_run(bench_run *run)
     *run = (bench_run){0};
 }
 
-/* Plans for a pool. */
+/* Plans for a pool: for its threads, or for as many of OpenMP's. */
 static int use_pool(bench_run *run, bench_pool *pool)
 {
     drop_plan(run);
     run->pool = pool;
     mla_problem problem = problem_of(run, 0, o_dtype_of(run));
     mla_executor executor = bench_pool_executor(pool);
-    mla_plan_options options = {.backend = MLA_BACKEND_CPU, .executor = &executor};
+    mla_plan_options options = {.backend = MLA_BACKEND_CPU,
+                                .n_thread = bench_pool_size(pool),
+                                .executor = run->on_openmp ? NULL : &executor};
     mla_status status = mla_plan_build(&problem, &options, &run->plan);
     if (status != MLA_STATUS_OK) {
         return cli_fail_status("planning", status);
@@ -183,7 +187,7 @@ static int check_ours(bench_run *run, const mla_problem *problem, bench_result *
     if (!report.passed) {
         snprintf(result->fault, sizeof result->fault, "%s", report.sentence);
     }
-    usleep(50000); /* the oracle ran on OpenMP, whose threads spin for a while */
+    usleep(OPENMP_SPINS_US); /* the oracle ran on OpenMP */
     return CLI_OK;
 }
 
@@ -292,11 +296,16 @@ static bool was_quiet(const quiet_watch *watch, const bench_run *run, double low
            (n == 1 || lowest_peak >= OWN_CORES * n * watch->one);
 }
 
-/* Waits until no worker of the pool spins beside a sample with fewer threads. */
+/* Waits until no thread that a sample of `run` was on spins beside the next one: workers of the pool are asked, OpenMP's
+ * are given the time after which they sleep. */
 static void fall_quiet(const bench_run *run, quiet_watch *watch)
 {
     double start = cli_now();
-    bench_pool_quiet(run->pool);
+    if (run->on_openmp) {
+        usleep(OPENMP_SPINS_US);
+    } else {
+        bench_pool_quiet(run->pool);
+    }
     watch->slept += cli_now() - start;
 }
 
@@ -443,15 +452,20 @@ static void alternate(bench_run *base, bench_run *run, double base_weight, doubl
         if (i % 2 == 0) {
             fall_quiet(run, &watch);
             a = sample(base, NULL, base_repeat);
+            fall_quiet(base, &watch);
             b = sample(run, NULL, repeat);
         } else {
             b = sample(run, NULL, repeat);
             fall_quiet(run, &watch);
             a = sample(base, NULL, base_repeat);
+            fall_quiet(base, &watch);
         }
         double after = ceiling_flops(run->pool, settings->isa, CEILING_SECONDS);
         a /= base_weight;
         seconds[i] = b;
+        if (base->on_openmp) {
+            fall_quiet(base, &watch);
+        }
         b /= run_weight;
         ratio[i] = speedup ? a / b : b / a;
         good[i] = was_quiet(&watch, run, before < after ? before : after);
@@ -477,6 +491,20 @@ static int measure_scaling(bench_run *run, bench_result *result)
     }
     drop_plan(&base);
     bench_pool_free(alone);
+    return code;
+}
+
+static int measure_executor(bench_run *run, bench_result *result)
+{
+    bench_run base = *run; /* the same data, another plan */
+    base.plan = NULL;
+    base.workspace = NULL;
+    base.on_openmp = true;
+    int code = use_pool(&base, run->pool);
+    if (code == CLI_OK) {
+        alternate(&base, run, 1, 1, true, result);
+    }
+    drop_plan(&base);
     return code;
 }
 
@@ -510,7 +538,8 @@ static int measure_format(bench_run *run, bench_result *result)
 
 void bench_case_threads(const bench_case *c, const int32_t *n_thread, int32_t n_count, int32_t *first, int32_t *last)
 {
-    *first = c->most_threads_only ? n_count - 1 : c->kind == BENCH_SCALING && n_thread[0] == 1 ? 1 : 0;
+    bool several = c->kind == BENCH_SCALING || c->kind == BENCH_EXECUTOR;
+    *first = c->most_threads_only ? n_count - 1 : several && n_thread[0] == 1 ? 1 : 0;
     /* growth: on one thread, because short requests cannot feed many */
     *last = c->kind == BENCH_GROWTH ? 1 : n_count;
 }
@@ -534,10 +563,11 @@ static int measure_on(bench_run *run, bench_pool *pool, const bench_result *chec
     }
     if (code == CLI_OK) {
         bench_pool_bind(true);
-        code = result->what->kind == BENCH_SPEED     ? measure_speed(run, result)
-               : result->what->kind == BENCH_FORMAT  ? measure_format(run, result)
-               : result->what->kind == BENCH_SCALING ? measure_scaling(run, result)
-                                                     : measure_growth(run, result);
+        code = result->what->kind == BENCH_SPEED      ? measure_speed(run, result)
+               : result->what->kind == BENCH_FORMAT   ? measure_format(run, result)
+               : result->what->kind == BENCH_SCALING  ? measure_scaling(run, result)
+               : result->what->kind == BENCH_EXECUTOR ? measure_executor(run, result)
+                                                      : measure_growth(run, result);
         bench_pool_bind(false);
     }
     return code;

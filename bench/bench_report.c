@@ -60,6 +60,10 @@ void bench_print_header(bench_kind kind, const bench_settings *settings)
     case BENCH_SCALING:
         printf("%-40s %3s %10s %8s  %-17s  %s", "shape", "thr", "time", "GFLOP/s", "x one thread", "error");
         break;
+    case BENCH_EXECUTOR:
+        printf("%-40s %3s %10s %8s  %-17s  %s", "shape, on threads lent by the host", "thr", "time", "GFLOP/s",
+               "x OpenMP", "error");
+        break;
     case BENCH_GROWTH:
         printf("%-40s %3s %10s %8s  %-17s  %s", "shape", "thr", "time", "GFLOP/s", "per key, 4k = 1", "error");
         break;
@@ -180,6 +184,8 @@ static cJSON *build_result(const bench_result *r, const bench_settings *settings
         add_spread(item, "time_against_plain_bf16", &r->ratio);
     } else if (r->what->kind == BENCH_SCALING) {
         add_spread(item, "times_one_thread", &r->ratio);
+    } else if (r->what->kind == BENCH_EXECUTOR) {
+        add_spread(item, "times_openmp", &r->ratio);
     } else if (r->what->kind == BENCH_GROWTH) {
         add_spread(item, "time_per_key_against_4096", &r->ratio);
     } else {

@@ -25,7 +25,7 @@ def rows(result):
     return [
         result["name"], str(result["threads"]), f"{result['gflops']:.0f}", share(result.get("of_fma_peak")),
         share(result.get("of_read_bandwidth")), ratio(rivals.get("OpenBLAS")), ratio(rivals.get("oneDNN")),
-        ratio(result.get("times_one_thread") or result.get("time_per_key_against_4096") or result.get("time_against_plain_bf16")), f"{result['error_normwise']:.1e}",
+        ratio(result.get("times_one_thread") or result.get("time_per_key_against_4096") or result.get("time_against_plain_bf16") or result.get("times_openmp")), f"{result['error_normwise']:.1e}",
     ]
 
 

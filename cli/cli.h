@@ -79,9 +79,6 @@ bool cli_apply_level(const char *isa, const char *arith);
 /* The level whose kernels are in use, "avx2". */
 const char *cli_selected_isa(void);
 
-/* Threads that the library takes when a call does not say how many. */
-int32_t cli_default_threads(void);
-
 /* The machine's load average over a minute; < 0: unknown. */
 double cli_load(void);
 

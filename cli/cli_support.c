@@ -198,30 +198,21 @@ const char *cli_selected_isa(void)
     return name;
 }
 
-#define MANY 1024
-
-/* Describes a plan without options that has work for many threads. */
-static mla_status probe(mla_plan_info *info)
+/* Builds a plan without options, which is when the library looks at its environment variables. */
+static mla_status probe(void)
 {
-    static uint16_t row[MANY];
-    static float out[MANY];
-    static int32_t length[MANY];
+    static uint16_t row;
+    static float out;
     mla_problem p;
     mla_problem_init(&p);
-    p.q = mla_tensor_make(row, MLA_DTYPE_BF16, 3, (int64_t[]){MANY, 1, 1});
-    p.segment[0].k = mla_tensor_make(row, MLA_DTYPE_BF16, 4, (int64_t[]){MANY, 1, 1, 1});
-    p.segment[0].length = mla_tensor_make(length, MLA_DTYPE_I32, 1, (int64_t[]){MANY});
+    p.q = mla_tensor_make(&row, MLA_DTYPE_BF16, 3, (int64_t[]){1, 1, 1});
+    p.segment[0].k = mla_tensor_make(&row, MLA_DTYPE_BF16, 4, (int64_t[]){1, 1, 1, 1});
     p.d_v = 1;
     p.softmax_scale = 1;
-    p.o = mla_tensor_make(out, MLA_DTYPE_F32, 3, (int64_t[]){MANY, 1, 1});
-    for (int i = 0; i < MANY; i++) {
-        length[i] = 1;
-    }
+    p.o = mla_tensor_make(&out, MLA_DTYPE_F32, 3, (int64_t[]){1, 1, 1});
     mla_plan *plan;
-    *info = (mla_plan_info){0};
     mla_status status = mla_plan_build(&p, NULL, &plan);
     if (status == MLA_STATUS_OK) {
-        mla_plan_describe(plan, info);
         mla_plan_free(plan);
     }
     return status;
@@ -229,7 +220,6 @@ static mla_status probe(mla_plan_info *info)
 
 bool cli_apply_level(const char *isa, const char *arith)
 {
-    mla_plan_info info;
     if (arith != NULL && setenv("MLA_ARITH", arith, 1) != 0) {
         cli_fail("not enough memory");
         return false;
@@ -239,19 +229,13 @@ bool cli_apply_level(const char *isa, const char *arith)
         cli_fail_status("--isa", status);
         return false;
     }
-    status = probe(&info); /* MLA_ISA and MLA_ARITH are looked at when a plan is built */
+    status = probe();
     if (status != MLA_STATUS_OK) {
         bool about_arith = strncmp(mla_last_error(), "MLA_ARITH", strlen("MLA_ARITH")) == 0;
         cli_fail_status(!about_arith ? "MLA_ISA" : arith != NULL ? "--arith" : "MLA_ARITH", status);
         return false;
     }
     return true;
-}
-
-int32_t cli_default_threads(void)
-{
-    mla_plan_info info;
-    return probe(&info) == MLA_STATUS_OK && info.n_worker > 0 ? info.n_worker : 1;
 }
 
 double cli_load(void)

@@ -29,7 +29,8 @@ static const char help[] =
     "FLOPs are counted as 2 * heads * (d_k + d_v) per visible query-key pair, bytes as unique key rows.\n"
     "In names: b requests, h heads, q query tokens, s keys (~: about, ragged), d_k/d_v, dtype, dram: keys from\n"
     "memory. 'cann' and 'atb' rows have the formats of Ascend's operators; 'x plain bf16' is their time divided by\n"
-    "that of as many bf16 keys of the same width.\n"
+    "that of as many bf16 keys of the same width. All samples are on threads that this program lends to the library;\n"
+    "'x OpenMP' is the time on the library's own threads divided by that.\n"
     "\n"
     "Options:\n"
     "      --compare         also time the best composition of BLAS calls, through OpenBLAS and oneDNN where\n"
@@ -129,7 +130,7 @@ static int count_steps(const int32_t *threads, int32_t n_count, bool quick, cons
     if (!any) {
         return refuse_filter(quick, filter);
     }
-    return *n_step > 0 ? CLI_OK : cli_fail("scaling needs two threads or more, see --threads");
+    return *n_step > 0 ? CLI_OK : cli_fail("scaling and lent threads need two threads or more, see --threads");
 }
 
 static int run_grid(const bench_settings *settings, const int32_t *threads, int32_t n_count, bool quick,

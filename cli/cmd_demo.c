@@ -242,7 +242,7 @@ static int run(int argc, char **argv)
                                   "beside it; --capture FILE names another");
     }
     print_heading(2, "A batch shaped like DeepSeek-V3 serving");
-    int batch = run_batch(threads > 0 ? (int32_t)threads : cli_default_threads());
+    int batch = run_batch(threads > 0 ? (int32_t)threads : mla_default_threads());
     code = batch > code ? batch : code;
     printf("\n%s\n", code == CLI_OK       ? "Both results agree with the oracle. Next: mla bench --quick, mla --help."
                      : code == CLI_FAILED ? "A result is WRONG: please report the lines above."

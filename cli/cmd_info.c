@@ -56,7 +56,7 @@ static void gather(facts *f)
     f->n_isa = f->n_isa < MAX_ISA ? f->n_isa : MAX_ISA;
     f->n_kernel = mla_kernel_list(f->kernel, MAX_KERNEL);
     f->n_kernel = f->n_kernel < MAX_KERNEL ? f->n_kernel : MAX_KERNEL;
-    f->n_thread = cli_default_threads();
+    f->n_thread = mla_default_threads();
     f->n_gpu = mla_gpu_list(f->gpu, MAX_GPU);
     f->n_gpu = f->n_gpu < MAX_GPU ? f->n_gpu : MAX_GPU;
     snprintf(f->no_gpu, sizeof f->no_gpu, "%s", f->n_gpu == 0 ? mla_last_error() : "");

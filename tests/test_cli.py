@@ -560,9 +560,11 @@ def bench_measures_verifies_and_writes_json():
     assert hardware["cpu"] and hardware["system"] and hardware["cpus"] == len(os.sched_getaffinity(0)), hardware
     assert hardware["cores"] <= hardware["cpus"] and hardware["l3_bytes"] >= 0 and hardware["memory_bytes"] > 0
     assert facts["load_average"]["start"] >= 0 and facts["load_average"]["end"] >= 0
-    results = [result for result in facts["results"] if result["shape"]["requests"] == 1]
-    assert [result["threads"] for result in results][:2] == [1, 2]
-    for result in facts["results"]:
+    *results, lent = facts["results"]
+    assert [(result["kind"], result["threads"]) for result in facts["results"]] == [
+        ("speed", 1), ("speed", 2), ("executor", 2)], told
+    assert lent["correct"] and lent["times_openmp"]["median"] > 0 and "x OpenMP" in told, lent
+    for result in results:
         assert result["correct"] and result["error_normwise"] < 2e-6, result
         assert result["seconds"]["low"] <= result["seconds"]["median"] <= result["seconds"]["high"]
         assert 0 < result["of_fma_peak"]["median"], result

@@ -73,10 +73,18 @@ typedef struct mla_allocator {
     void *context;
 } mla_allocator;
 
+/*
+ * Threads that a call takes at most when its options do not say: OpenMP's own choice, so what OMP_NUM_THREADS,
+ * omp_set_num_threads() (frameworks have a call for it) or else the CPUs that the process may run on say. Where only the
+ * last is left, a CPU quota of the process's control group counts too, as containers have one; it is looked up once. 1
+ * inside a parallel region. Small problems take fewer: see n_worker of mla_plan_info.
+ */
+MLA_API int32_t mla_default_threads(void);
+
 /* All-zero (or a NULL pointer) means the defaults. */
 typedef struct mla_plan_options {
     mla_backend backend;
-    int32_t n_thread;             /* OpenMP threads; 0: OpenMP's own choice (OMP_NUM_THREADS, affinity) */
+    int32_t n_thread;             /* OpenMP threads; 0: mla_default_threads() */
     const mla_executor *executor; /* used instead of OpenMP; copied, context must outlive the plan; NULL: OpenMP */
     void *stream; /* of mla_attention(), a CUstream or cudaStream_t; NULL: the GPU's default stream. Plans
                                      do not depend on it: mla_run() is told its own */

@@ -11,7 +11,7 @@ interface on top of the same library.
 from . import _core
 from ._attention import Segment, Visible, attention, compressed, window
 from ._formats import hif8_decode, hif8_dequantize, hif8_encode, hif8_quantize, nd_to_nz, nz_to_nd
-from ._machine import Isa, Kernel, isa, kernels, set_isa, version
+from ._machine import Isa, Kernel, isa, kernels, set_isa, threads, version
 from ._merge import merge_states
 
 __version__ = _core.version()
@@ -34,6 +34,7 @@ __all__ = [
     "nd_to_nz",
     "nz_to_nd",
     "set_isa",
+    "threads",
     "version",
     "window",
 ]

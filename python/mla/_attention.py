@@ -248,7 +248,7 @@ def attention(
                    "auto": bf16 where it is at hand and out is bf16 too, else f32
     Running
         backend    "auto" (where the arrays are), "cpu", "cuda", or "ref" (the fp64 oracle: slow, on the CPU)
-        n_thread   0: OpenMP decides. The bits of a result never depend on it
+        n_thread   0: `mla.threads()` at most. The bits of a result never depend on it
         stream     GPU: address of a CUDA stream; default: torch's current one for torch tensors, else the default
                    stream. The call queues its work there and returns; CUDA graphs may capture it. Numbers inside index arrays
                    are not checked then: a bad one hides its keys

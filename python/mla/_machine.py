@@ -27,6 +27,14 @@ def version() -> str:
     return _core.version()
 
 
+def threads() -> int:
+    """How many threads a call without n_thread takes at most, now: what OMP_NUM_THREADS or the last call that told OpenMP
+    (torch.set_num_threads() is one) says; else as many as there are CPUs that the process may run on and that a CPU quota of
+    its container grants. Small problems take fewer.
+    """
+    return _core.threads()
+
+
 def isa() -> List[Isa]:
     """The levels compiled in, from low to high."""
     return [Isa(*row) for row in _core.isa()]

@@ -89,6 +89,13 @@ static PyObject *set_isa(PyObject *self, PyObject *name)
     return text != NULL ? py_result(mla_set_isa(text)) : NULL;
 }
 
+static PyObject *threads(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    return PyLong_FromLong(mla_default_threads());
+}
+
 static PyObject *isa(PyObject *self, PyObject *unused)
 {
     (void)self;
@@ -161,6 +168,7 @@ static PyMethodDef methods[] = {
     {"merge_states", FAST(py_merge_states), METH_FASTCALL, py_merge_states_doc},
     {"version", version, METH_NOARGS, "version() -> str: the version of libmla."},
     {"set_isa", set_isa, METH_O, "set_isa(name): caps the instruction set; None lifts the cap."},
+    {"threads", threads, METH_NOARGS, "threads() -> int: what a call takes at most when it does not say."},
     {"isa", isa, METH_NOARGS, "isa() -> list of (name, usable, selected), from low to high."},
     {"kernels", kernels, METH_NOARGS, "kernels() -> list of (name, kind, isa, selected)."},
     {NULL, NULL, 0, NULL},

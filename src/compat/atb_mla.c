@@ -124,7 +124,7 @@ static int64_t plan_budget(const mla_atb_op *op, int64_t n_row, int64_t n_key)
     const mla_plan_options *options = &op->param.options;
     int64_t n_worker = options->executor != NULL ? options->executor->n_worker
                        : options->n_thread > 0   ? options->n_thread
-                                                 : mla_default_workers();
+                                                 : mla_default_threads();
     int64_t n_panel = smaller(32 * n_worker, (n_row + 15) / 16), n_chunk = n_key / 512 + 2;
     return smaller(cap, n_worker * worker_bytes + smaller(n_panel * slot_bytes, cap) * smaller(n_chunk, cap));
 }

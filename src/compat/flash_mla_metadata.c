@@ -15,7 +15,7 @@ int64_t flash_mla_num_parts(int64_t num_heads_per_head_k, int64_t num_heads_k)
 {
     (void)num_heads_per_head_k; /* a GPU gives each kv head and each 64 rows a part of their own; a worker takes any */
     (void)num_heads_k;
-    return mla_default_workers();
+    return mla_default_threads();
 }
 
 /* Rows (query token, query head) that the original computes side by side. */

@@ -6,6 +6,9 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdlib.h>
+
+#include "cpu_quota.h"
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -23,16 +26,34 @@ static void watch_fork(void)
 {
     pthread_atfork(NULL, NULL, note_fork);
 }
+
+static pthread_once_t quota_once = PTHREAD_ONCE_INIT;
+static int32_t quota; /* 0: none */
+
+static void look_for_quota(void)
+{
+    quota = mla_cpu_quota("");
+}
+
+/* Has nobody told OpenMP how many threads to use? It then takes as many as there are CPUs to run on. */
+static bool is_openmps_own_number(int n)
+{
+    return getenv("OMP_NUM_THREADS") == NULL && n == omp_get_num_procs();
+}
 #endif
 
 /* The run time ends the process when it cannot start a thread, so it is not asked for absurdly many. */
 #define MLA_MAX_THREADS 1024
 
-int32_t mla_default_workers(void)
+int32_t mla_default_threads(void)
 {
 #ifdef _OPENMP
     /* inside somebody else's parallel region every caller is one worker already */
     int n = omp_in_parallel() ? 1 : omp_get_max_threads();
+    if (n > 1 && is_openmps_own_number(n)) {
+        pthread_once(&quota_once, look_for_quota);
+        n = quota > 0 && quota < n ? quota : n;
+    }
     return n < 1 ? 1 : n;
 #else
     return 1;

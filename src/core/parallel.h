@@ -6,9 +6,6 @@
 
 #include "plan.h"
 
-/* Workers that OpenMP would use by itself: OMP_NUM_THREADS, affinity and cgroup limits respected. */
-int32_t mla_default_workers(void);
-
 /* Runs task(data, i) for i in [0, n_task) on the plan's executor, or on the calling thread alone when n_task is 1. */
 void mla_parallel(const mla_plan *plan, int64_t n_task, mla_task task, void *data);
 

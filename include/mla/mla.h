@@ -28,6 +28,8 @@
 #ifndef MLA_H
 #define MLA_H
 
+#include <stdbool.h>
+
 #include "mla_formats.h"
 #include "mla_problem.h"
 #include "mla_types.h"
@@ -89,6 +91,8 @@ typedef struct mla_plan_options {
     void *stream; /* of mla_attention(), a CUstream or cudaStream_t; NULL: the GPU's default stream. Plans
                                      do not depend on it: mla_run() is told its own */
     const mla_allocator *allocator; /* of mla_attention(); NULL: libmla's own */
+    bool batch_invariant; /* on a GPU: a row's bits depend on its own keys alone, whatever else is in the batch, as they
+                             always do on the CPU. Takes more workspace, and time where sequences are few */
 } mla_plan_options;
 
 /* ---- plan, workspace, run ---------------------------------------------------------------------------------------- */

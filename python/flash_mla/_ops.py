@@ -36,15 +36,47 @@ def _require_device(name, value):
 # ---- decode ----------------------------------------------------------------------------------------------------------
 
 
-def decode(q, k_cache, block_table, cache_seqlens, head_dim_v, metadata, num_splits, softmax_scale, causal, attn_sink):
+def decode(
+    q,
+    k_cache,
+    block_table,
+    cache_seqlens,
+    head_dim_v,
+    metadata,
+    num_splits,
+    softmax_scale,
+    causal,
+    attn_sink,
+    batch_invariant=False,
+):
     """(out [b, s_q, h_q, head_dim_v], lse [b, h_q, s_q])"""
     if _direct(q):
         return _decode_run(
-            q, k_cache, block_table, cache_seqlens, head_dim_v, metadata, num_splits, softmax_scale, causal, attn_sink
+            q,
+            k_cache,
+            block_table,
+            cache_seqlens,
+            head_dim_v,
+            metadata,
+            num_splits,
+            softmax_scale,
+            causal,
+            attn_sink,
+            batch_invariant,
         )
     _require_device("q", q)
     return torch.ops.flash_mla.with_kvcache.default(
-        q, k_cache, block_table, cache_seqlens, head_dim_v, metadata, num_splits, softmax_scale, causal, attn_sink
+        q,
+        k_cache,
+        block_table,
+        cache_seqlens,
+        head_dim_v,
+        metadata,
+        num_splits,
+        softmax_scale,
+        causal,
+        attn_sink,
+        batch_invariant,
     )
 
 
@@ -58,7 +90,17 @@ def _decode_outputs(q, head_dim_v):
 
 
 def _decode_run(
-    q, k_cache, block_table, cache_seqlens, head_dim_v, metadata, num_splits, softmax_scale, causal, attn_sink
+    q,
+    k_cache,
+    block_table,
+    cache_seqlens,
+    head_dim_v,
+    metadata,
+    num_splits,
+    softmax_scale,
+    causal,
+    attn_sink,
+    batch_invariant=False,
 ):
     out, lse = _decode_outputs(q, head_dim_v)
     _core.with_kvcache(
@@ -75,12 +117,23 @@ def _decode_run(
         out,
         lse,
         *launch_of(q),
+        batch_invariant,
     )
     return out, lse
 
 
 def _decode_fake(
-    q, k_cache, block_table, cache_seqlens, head_dim_v, metadata, num_splits, softmax_scale, causal, attn_sink
+    q,
+    k_cache,
+    block_table,
+    cache_seqlens,
+    head_dim_v,
+    metadata,
+    num_splits,
+    softmax_scale,
+    causal,
+    attn_sink,
+    batch_invariant=False,
 ):
     return _decode_outputs(q, head_dim_v)
 
@@ -173,8 +226,8 @@ def _register(schema, implementation, shape_rule):
 
 _register(
     "with_kvcache(Tensor q, Tensor k_cache, Tensor block_table, Tensor cache_seqlens, SymInt head_dim_v, "
-    "Tensor? tile_scheduler_metadata, Tensor? num_splits, float softmax_scale, bool causal, Tensor? attn_sink) "
-    "-> (Tensor, Tensor)",
+    "Tensor? tile_scheduler_metadata, Tensor? num_splits, float softmax_scale, bool causal, Tensor? attn_sink, "
+    "bool batch_invariant=False) -> (Tensor, Tensor)",
     _decode_run,
     _decode_fake,
 )

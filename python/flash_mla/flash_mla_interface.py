@@ -141,7 +141,7 @@ def flash_mla_with_kvcache(
     causal         a token sees no key after its own position, the last token being level with the last key; has no
                    effect when s_q is 1
     attn_sink      f32 [h_q]: out is scaled by 1 / (1 + exp(sink - lse)); lse does not count it
-    enable_batch_invariant   on the CPU a request's bits never depend on the batch: nothing to do
+    enable_batch_invariant   a request's bits do not depend on the batch; on the CPU they never do
     out            new, dtype of q [b, s_q, h_q, head_dim_v]
     lse            new, f32 [b, h_q, s_q], natural log; a token that sees no key has out 0 and lse +inf
 
@@ -200,6 +200,7 @@ def flash_mla_with_kvcache(
         softmax_scale,
         causal,
         attn_sink,
+        enable_batch_invariant,
     )
     if meta is not None:
         meta.have_initialized = True  # a call that failed leaves it as it was

@@ -192,6 +192,7 @@ def attention(
     arithmetic: str = "auto",
     backend: str = "auto",
     n_thread: int = 0,
+    batch_invariant: bool = False,
     stream: Optional[int] = None,
     dtype: Optional[str] = None,
 ) -> Tuple[Any, Any]:
@@ -249,6 +250,8 @@ def attention(
     Running
         backend    "auto" (where the arrays are), "cpu", "cuda", or "ref" (the fp64 oracle: slow, on the CPU)
         n_thread   0: `mla.threads()` at most. The bits of a result never depend on it
+        batch_invariant
+                   on a GPU: a sequence's bits do not depend on the rest of the batch, as they never do on the CPU
         stream     GPU: address of a CUDA stream; default: torch's current one for torch tensors, else the default
                    stream. The call queues its work there and returns; CUDA graphs may capture it. Numbers inside index arrays
                    are not checked then: a bad one hides its keys
@@ -321,6 +324,7 @@ def attention(
         _choose("arithmetic", arithmetic, _ARITHMETIC),
         _choose("backend", backend, _BACKEND),
         n_thread,
+        batch_invariant,
         u16_is_bf16,
         *launch_of(q, stream),
     )

@@ -82,6 +82,7 @@ enum {
     ARG_ARITHMETIC,
     ARG_BACKEND,
     ARG_N_THREAD,
+    ARG_BATCH_INVARIANT,
     ARG_U16_IS_BF16,
     ARG_STREAM,
     ARG_ALLOCATE,
@@ -191,6 +192,7 @@ static int read_numbers(PyObject *const *args, mla_problem *problem, mla_plan_op
     problem->arithmetic = (mla_arithmetic)arithmetic;
     options->backend = (mla_backend)backend;
     options->n_thread = (int32_t)n_thread;
+    options->batch_invariant = PyObject_IsTrue(args[ARG_BATCH_INVARIANT]) == 1;
     return PyErr_Occurred() ? -1 : 0;
 }
 

@@ -94,13 +94,13 @@ static mla_status decode(const decode_call *call, const mla_plan_options *option
 
 const char py_flash_mla_doc[] =
     "with_kvcache(q, k_cache, block_table, cache_seqlens, head_dim_v, tile_scheduler_metadata, num_splits,\n"
-    "             softmax_scale, causal, attn_sink, out, lse, stream, allocate); the public form is\n"
+    "             softmax_scale, causal, attn_sink, out, lse, stream, allocate, batch_invariant); the public form is\n"
     "flash_mla.flash_mla_with_kvcache().";
 
 PyObject *py_flash_mla(PyObject *self, PyObject *const *args, Py_ssize_t n)
 {
     (void)self;
-    if (py_count("with_kvcache", n, 14) != 0) {
+    if (py_count("with_kvcache", n, 15) != 0) {
         return NULL;
     }
     py_borrow borrow;
@@ -125,6 +125,7 @@ PyObject *py_flash_mla(PyObject *self, PyObject *const *args, Py_ssize_t n)
         goto end;
     }
     call.causal = PyObject_IsTrue(args[8]) == 1;
+    launch.options.batch_invariant = PyObject_IsTrue(args[14]) == 1;
     if (PyErr_Occurred() || (call.sink.ndim != 0 && check_decode(&call) != 0)) {
         goto end;
     }

@@ -37,6 +37,7 @@ static mla_status read_options(const mla_plan_options *options, mla_plan *plan)
     if (options->n_thread < 0) {
         return mla_fail(MLA_STATUS_BAD_VALUE, "options.n_thread = %d must not be negative", (int)options->n_thread);
     }
+    plan->batch_invariant = options->batch_invariant;
     plan->n_worker = options->n_thread > 0 ? options->n_thread : mla_default_threads();
     if (options->executor) {
         if (!options->executor->parallel_for) {

@@ -55,10 +55,11 @@ typedef struct mla_plan_geometry {
 
 struct mla_plan {
     const mla_backend_ops *backend;
-    const void *kernels; /* the backend's kernel table, fixed when the plan is built; CUDA: the variant */
-    const void *device;  /* CUDA: the GPU */
-    void *function[4];   /* CUDA: what the variant launches */
-    int64_t number[8];   /* CUDA: the variant's own */
+    const void *kernels;  /* the backend's kernel table, fixed when the plan is built; CUDA: the variant */
+    const void *device;   /* CUDA: the GPU */
+    bool batch_invariant; /* CUDA: asked for; on CPUs it holds anyway */
+    void *function[4];    /* CUDA: what the variant launches */
+    int64_t number[8];    /* CUDA: the variant's own */
     const char *isa;
     mla_arithmetic arithmetic; /* what is computed in: not AUTO */
     mla_executor executor;

@@ -29,7 +29,8 @@ static mla_status cuda_build(const mla_problem *problem, const mla_shape *shape,
         return MLA_STATUS_OK; /* nothing to do, and sizes may be anything then */
     }
     const mla_cuda_variant *const *variant = mla_cuda_variants;
-    while (*variant != NULL && !(*variant)->serves(device, problem, shape)) {
+    while (*variant != NULL &&
+           ((plan->batch_invariant && !(*variant)->invariant) || !(*variant)->serves(device, problem, shape))) {
         variant++;
     }
     if (*variant == NULL) {

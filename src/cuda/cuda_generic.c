@@ -11,7 +11,7 @@
 #include "kernels/cuda_problem.h"
 
 /* What the plan remembers. */
-enum { NUMBER_ROWS, NUMBER_BLOCKS, NUMBER_SPLITS, NUMBER_Q_RESIDENT, NUMBER_SHARED_BYTES };
+enum { NUMBER_ROWS, NUMBER_BLOCKS, NUMBER_SPLITS, NUMBER_Q_RESIDENT, NUMBER_SHARED_BYTES, NUMBER_PART_BLOCKS };
 enum { FUNCTION_ATTEND, FUNCTION_COMBINE };
 
 static const struct {
@@ -81,11 +81,42 @@ static int64_t rows_together(const mla_problem *problem, const mla_shape *shape)
                           : shape->n_token * shape->group / (shape->n_seq > 0 ? shape->n_seq : 1);
 }
 
+/* Key blocks that the shapes leave room for in a segment: of one sequence, or of a list. */
+static int64_t key_blocks(const mla_shape *shape, int32_t g)
+{
+    const mla_segment_shape *s = &shape->segment[g];
+    int64_t keys = s->page_size;
+    if (s->has_list) {
+        keys = s->n_entry;
+    } else if (s->addressing == MLA_ADDRESS_PAGED && __builtin_mul_overflow(s->max_page, s->page_size, &keys)) {
+        keys = INT64_MAX;
+    }
+    return ceil_div(keys, MLA_CUDA_KEYS);
+}
+
+/* Parts at fixed places: how many there can be, and how many key blocks each has. More than a table of half a million
+ * keys makes them longer. */
+static int64_t count_fixed_parts(const mla_shape *shape, int64_t *part_blocks)
+{
+    int64_t n;
+    *part_blocks = MLA_CUDA_INVARIANT_BLOCKS;
+    for (;; *part_blocks *= 2) {
+        n = 0;
+        for (int32_t g = 0; g < shape->n_segment; g++) {
+            n += ceil_div(key_blocks(shape, g), *part_blocks);
+        }
+        if (n <= MLA_CUDA_MAX_SPLIT) {
+            return n > 0 ? n : 1;
+        }
+    }
+}
+
 static mla_status build(const mla_cuda_device *device, const mla_problem *problem, const mla_shape *shape,
                         mla_plan *plan)
 {
     size_t k = 0;
-    int64_t wanted = rows_together(problem, shape);
+    /* which kernel must not depend on how many tokens a sequence has, either */
+    int64_t wanted = plan->batch_invariant ? shape->group : rows_together(problem, shape);
     while (k + 1 < N_KERNEL && kernels[k].rows < wanted) {
         k++;
     }
@@ -115,14 +146,19 @@ static mla_status build(const mla_cuda_device *device, const mla_problem *proble
     mla_cuda_leave(device, pushed);
     MLA_TRY(status);
 
-    int64_t base = 0, n_split = 1;
+    int64_t base = 0, n_split = 1, part_blocks = 0;
     if (__builtin_mul_overflow(n_block, shape->n_kv_head * n_column, &base)) {
         base = INT64_MAX;
     }
     int64_t room = (int64_t)WAVES * device->n_sm * (per_sm > 0 ? per_sm : 1);
     n_split = base < room && !rounded ? room / base : 1;
     n_split = n_split > MLA_CUDA_MAX_SPLIT ? MLA_CUDA_MAX_SPLIT : n_split;
-    if (base > INT32_MAX / rows) { /* a grid has no more thread blocks, and the combining one has one a row */
+    if (plan->batch_invariant && !rounded) { /* rounded probabilities are: their tiles are the row's own */
+        n_split = count_fixed_parts(shape, &part_blocks);
+    }
+    int64_t n_thread_block;
+    if (base > INT32_MAX / rows || __builtin_mul_overflow(base, n_split, &n_thread_block) ||
+        n_thread_block > INT32_MAX) { /* a grid has no more thread blocks, and the combining one has one a row */
         return mla_fail(MLA_STATUS_UNSUPPORTED,
                         "%" PRId64 " query tokens of %" PRId64 " heads are more than one launch can take",
                         shape->n_token, shape->n_head);
@@ -134,6 +170,7 @@ static mla_status build(const mla_cuda_device *device, const mla_problem *proble
     plan->number[NUMBER_SPLITS] = n_split;
     plan->number[NUMBER_Q_RESIDENT] = resident;
     plan->number[NUMBER_SHARED_BYTES] = shared_bytes;
+    plan->number[NUMBER_PART_BLOCKS] = part_blocks;
     plan->n_item = base * n_split;
     if (n_split > 1) {
         plan->n_slot = n_block * shape->n_kv_head * n_split;
@@ -298,6 +335,7 @@ static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, co
     p.n_split = (int32_t)plan->number[NUMBER_SPLITS];
     p.n_column = (int32_t)ceil_div(shape->d_v, MLA_CUDA_COLUMNS);
     p.q_resident = (int32_t)plan->number[NUMBER_Q_RESIDENT];
+    p.part_blocks = plan->number[NUMBER_PART_BLOCKS];
     if (p.n_split > 1) {
         p.slot = (float *)(uintptr_t)workspace;
         p.used_split = (int32_t *)(p.slot + plan->n_slot * MLA_CUDA_SLOT_FLOATS(rows, shape->d_v));
@@ -323,6 +361,7 @@ static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, co
 
 const mla_cuda_variant mla_cuda_generic_variant = {
     .name = "generic",
+    .invariant = true,
     .serves = serves,
     .build = build,
     .launch = launch,

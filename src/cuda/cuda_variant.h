@@ -9,6 +9,7 @@
 
 typedef struct mla_cuda_variant {
     const char *name; /* "generic"; mla_plan_info calls it the isa */
+    bool invariant;   /* obeys plan->batch_invariant; others are passed over where that is asked for */
     /* Can it run the problem on this GPU? Looks at shapes, dtypes, strides and addresses. Cheap and pure: every run
      * asks again, because a plan does not depend on strides or addresses. */
     bool (*serves)(const mla_cuda_device *device, const mla_problem *problem, const mla_shape *shape);

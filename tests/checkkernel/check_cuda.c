@@ -413,6 +413,151 @@ static void check_calls(void)
     mla_plan_free(plan);
 }
 
+/* ---- batch invariance -------------------------------------------------------------------------------------------- */
+
+static void run_invariant(const mla_problem *p)
+{
+    ck_cuda_problem c;
+    mla_plan *plan;
+    size_t bytes;
+    ck_cuda_make(&c, p);
+    if (mla_plan_build(&c.problem, &(mla_plan_options){.batch_invariant = true}, &plan) != MLA_STATUS_OK) {
+        ck_fail("mla_plan_build refuses: %s", mla_last_error());
+    }
+    cuda_address workspace = ck_cuda_workspace(plan, &bytes);
+    run_on(plan, &c, workspace, bytes, NULL);
+    ck_cuda_fetch(&c);
+    mla_plan_free(plan);
+    if (workspace) {
+        driver()->cuMemFree_v2(workspace);
+    }
+    ck_cuda_end(&c);
+}
+
+/* The f32 rows of one token of one sequence, all heads: the same bits? */
+static bool same_rows(const mla_problem *a, int64_t seq_a, int64_t token_a, const mla_problem *b, int64_t seq_b,
+                      int64_t token_b)
+{
+    const mla_tensor *x = &a->o, *y = &b->o, *l = &a->lse, *m = &b->lse;
+    for (int64_t h = 0; h < x->dim[2]; h++) {
+        for (int64_t d = 0; d < x->dim[3]; d++) {
+            const int64_t at = seq_a * x->stride[0] + token_a * x->stride[1] + h * x->stride[2] + d * x->stride[3];
+            const int64_t to = seq_b * y->stride[0] + token_b * y->stride[1] + h * y->stride[2] + d * y->stride[3];
+            if (memcmp((float *)x->data + at, (float *)y->data + to, sizeof(float)) != 0) {
+                return false;
+            }
+        }
+        const int64_t at = seq_a * l->stride[0] + token_a * l->stride[1] + h * l->stride[2];
+        const int64_t to = seq_b * m->stride[0] + token_b * m->stride[1] + h * m->stride[2];
+        if (memcmp((float *)l->data + at, (float *)m->data + to, sizeof(float)) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Each sequence of a batch alone, on other pages, and its tokens one at a time. */
+static void expect_invariant(ck_config config, bool token_by_token)
+{
+    char text[200];
+    mla_problem all;
+    size_t mark = ck_mark();
+    config.o_dtype = MLA_DTYPE_F32;
+    config.has_id = true;
+    for (int64_t s = 0; s < config.n_seq; s++) {
+        config.id[s] = s;
+    }
+    ck_describe(&config, text, sizeof text);
+    ck_context("%s", text);
+    ck_make(&config, &all);
+    run_invariant(&all);
+    ck_compare(&all, false, CK_WORK);
+    for (int64_t s = 0; s < config.n_seq; s++) {
+        ck_config one = config;
+        mla_problem alone;
+        one.n_seq = 1;
+        one.id[0] = s;
+        one.layout_seed++;
+        ck_make(&one, &alone);
+        run_invariant(&alone);
+        for (int64_t i = 0; i < config.n_q; i++) {
+            if (!same_rows(&all, s, i, &alone, 0, i)) {
+                ck_fail("sequence %lld, token %lld: other bits alone than in the batch", (long long)s, (long long)i);
+            }
+        }
+        for (int64_t i = 0; token_by_token && i < config.n_q; i++) {
+            const mla_tensor *q = &alone.q;
+            mla_problem single = ck_with_new_outputs(&alone, CK_DENSE);
+            const int64_t behind = config.n_q - 1 - i, length = ((int32_t *)alone.segment[0].length.data)[0] - behind;
+            single.q.data = (char *)q->data + i * q->stride[1] * (int64_t)mla_dtype_size(q->dtype);
+            single.q.dim[1] = single.o.dim[1] = single.lse.dim[1] = 1;
+            single.max = (mla_tensor){0};
+            single.segment[0].length = ck_tensor("length", MLA_DTYPE_I32, 1, (int64_t[]){1}, CK_DENSE);
+            *(int32_t *)single.segment[0].length.data = (int32_t)length;
+            run_invariant(&single);
+            if (!same_rows(&alone, 0, i, &single, 0, 0)) {
+                ck_fail("sequence %lld: other bits for token %lld alone than with its neighbours", (long long)s,
+                        (long long)i);
+            }
+        }
+    }
+    ck_context("%s", "");
+    ck_release(mark);
+}
+
+static void check_invariant(void)
+{
+    static const int64_t heads[] = {3, 16, 70};
+    for (int i = 0; i < 3; i++) {
+        ck_config c = ck_config_plain(4, 3, heads[i], 64, 48, 0);
+        c.segment[0].n_length = 4;
+        memcpy(c.segment[0].length, (int64_t[]){i == 0 ? 7000 : 2500, 63, 2049, 900}, 4 * sizeof(int64_t));
+        c.segment[0].visible.rule = MLA_VISIBLE_CAUSAL;
+        expect_invariant(c, true);
+        c.segment[0].visible = (mla_visible){.rule = MLA_VISIBLE_WINDOW, .left = 333, .right = 0, .ratio = 1};
+        expect_invariant(c, true);
+        c.segment[0].visible = (mla_visible){.rule = MLA_VISIBLE_ALL, .left = -1, .right = -1, .ratio = 1};
+        c.segment[0].list = CK_LOGICAL;
+        c.segment[0].n_entry = 2300;
+        c.segment[0].list_length = CK_PER_TOKEN;
+        c.n_segment = 2;
+        c.segment[1] = ck_config_plain(4, 3, heads[i], 64, 48, 300).segment[0];
+        expect_invariant(c, false);
+    }
+    ck_config c = ck_config_plain(3, 2, 20, 64, 48, 500);
+    c.segment[0].visible.rule = MLA_VISIBLE_CAUSAL;
+    c.p_rounding = MLA_P_ROUND_16BIT;
+    c.p_tile = 128;
+    c.q_dtype = c.segment[0].dtype = MLA_DTYPE_F16;
+    expect_invariant(c, true);
+}
+
+/* ---- lists ------------------------------------------------------------------------------------------------------- */
+
+/* A list with more entries than there are keys: under ALL every entry counts, under the other rules as many as keys are
+ * seen; with STOP up to the first negative one. As on the CPU, the oracle says. */
+static void check_long_lists(void)
+{
+    for (int x = 0; x < 32; x++) {
+        ck_config c = ck_config_plain(3, 2, x & 1 ? 20 : 3, 64, 48, 0);
+        c.seed += (uint64_t)x;
+        c.segment[0].n_length = 3;
+        memcpy(c.segment[0].length, (int64_t[]){5, 40, 17}, 3 * sizeof(int64_t));
+        c.segment[0].list = CK_LOGICAL;
+        c.segment[0].n_entry = 90;
+        c.segment[0].list_rule = x & 2 ? MLA_LIST_STOP : MLA_LIST_SKIP;
+        c.segment[0].visible.rule = (mla_visible_rule)(x >> 2 & 3);
+        c.segment[0].visible.ratio = 2;
+        c.segment[0].visible.left = c.segment[0].visible.rule == MLA_VISIBLE_WINDOW ? 20 : -1;
+        if (x & 16) {
+            c.p_rounding = MLA_P_ROUND_16BIT;
+            c.p_tile = 32;
+            c.q_dtype = c.segment[0].dtype = MLA_DTYPE_F16;
+        }
+        ck_check_config(&c);
+    }
+}
+
 /* ---- the flash_mla door ------------------------------------------------------------------------------------------ */
 
 /* The scheduler on the GPU writes the bytes that the host's writes. */
@@ -475,6 +620,8 @@ const ck_test ck_cuda_tests[] = {
     {.name = "cuda/graph", .run = check_graph, .cuda = true},
     {.name = "cuda/streams", .run = check_streams, .cuda = true},
     {.name = "cuda/far", .run = check_far, .cuda = true},
+    {.name = "cuda/invariant", .run = check_invariant, .cuda = true},
+    {.name = "cuda/long_lists", .run = check_long_lists, .cuda = true},
     {.name = "cuda/metadata", .run = check_metadata, .cuda = true},
     {.name = "cuda/calls", .run = check_calls, .cuda = true},
     {0},

@@ -135,6 +135,27 @@ def test_graph_with_changing_lengths(style):
         assert_decode_close((out.cpu(), lse.cpu()), call.reference(causal=True), torch.bfloat16)
 
 
+def test_enable_batch_invariant():
+    """A request alone gives the bits it has in a batch, and tokens one at a time those that they have together."""
+    call = make_decode([5000, 64, 2049], 2, 64)
+    gpu = on_gpu(call)
+    options = dict(causal=True, enable_batch_invariant=True)
+    out, lse = flash_mla_with_kvcache(*gpu.arguments(), None, None, **options)
+    assert_decode_close(back((out, lse)), call.reference(causal=True), torch.bfloat16)
+    q, pool, table, lengths, d_v = gpu.arguments()
+    for b in range(3):
+        alone = (q[b : b + 1], pool, table[b : b + 1], lengths[b : b + 1], d_v)
+        mine, my_lse = flash_mla_with_kvcache(*alone, None, None, **options)
+        assert torch.equal(mine[0], out[b]) and torch.equal(my_lse[0], lse[b])
+        for i in range(2):
+            one = (q[b : b + 1, i : i + 1], pool, table[b : b + 1], lengths[b : b + 1] - 1 + i, d_v)
+            mine, _ = flash_mla_with_kvcache(*one, None, None, **options)
+            assert torch.equal(mine[0, 0], out[b, i])
+    native, _ = mla.attention(q, k=pool, page_table=table, lengths=lengths, d_v=d_v, causal=True, batch_invariant=True,
+                              softmax_scale=q.shape[-1] ** -0.5)
+    assert torch.equal(native, out)
+
+
 def test_bad_values_hide_their_keys():
     call = make_decode([256], 1, 16)
     gpu = on_gpu(call)

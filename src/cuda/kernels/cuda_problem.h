@@ -55,10 +55,12 @@ typedef struct mla_cuda_problem {
     int32_t p_rounding, p_tile;
 
     /* how the work is cut */
-    int64_t n_block;     /* row blocks per kv head */
-    int32_t by_token;    /* a row block has rows of one token only, because each token has a list of its own */
-    int32_t n_split;     /* most parts that the keys of a row block are cut into */
-    int32_t n_column;    /* pieces of MLA_CUDA_COLUMNS columns that d_v is cut into */
+    int64_t n_block;  /* row blocks per kv head */
+    int32_t by_token; /* a row block has rows of one token only, because each token has a list of its own */
+    int32_t n_split;  /* most parts that the keys of a row block are cut into */
+    int64_t
+        part_blocks;  /* 0: parts of equal size; else each is this many key blocks, at fixed places: batch-invariant */
+    int32_t n_column; /* pieces of MLA_CUDA_COLUMNS columns that d_v is cut into */
     int32_t q_resident;  /* all of a row block's queries stay in shared memory */
     float *slot;         /* partial results [kv head][row block][split]: state [rows][2] (m, l), then o [rows][d_v] */
     int32_t *used_split; /* [kv head][row block]: parts in use */
@@ -70,6 +72,7 @@ typedef struct mla_cuda_problem {
 #define MLA_CUDA_COLUMNS 512    /* columns of o that a thread block holds in registers */
 #define MLA_CUDA_SPLIT_BLOCKS 4 /* key blocks that a part has at least */
 #define MLA_CUDA_MAX_SPLIT 256
+#define MLA_CUDA_INVARIANT_BLOCKS 32         /* key blocks of a part whose place depends on nothing */
 #define MLA_CUDA_MAX_TILE 512                /* keys whose probabilities are rounded together */
 #define MLA_CUDA_STRIDE (MLA_CUDA_CHUNK + 4) /* floats from one row in shared memory to the next: no bank conflicts */
 

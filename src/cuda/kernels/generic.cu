@@ -9,7 +9,9 @@
  * Parts meet in mla_generic_combine. How many of them are in use follows from the lengths, on the device; the grid is
  * made for the most there can be, and thread blocks without work end at once.
  *
- * Order of additions is fixed: equal inputs on the same GPU give equal bits.
+ * Order of additions is fixed: equal inputs on the same GPU give equal bits. With part_blocks it is fixed for each row by
+ * its own keys: parts and key blocks lie at fixed places, a key that a row does not see leaves its sums alone, and a part
+ * without keys has no weight.
  */
 #include "tile.cuh"
 
@@ -24,9 +26,8 @@ __device__ void find_block(mla_shared<R> &sh, const mla_cuda_problem &p, const m
     }
     int64_t position = at + i, page = 0, slot = 0;
     const bool found = at + i < end && find_key(sh, p, g, b, at + i, position, page, slot);
-    sh.k_at[i] = found ? mla_row_offset(g.k, page, slot, kv_head) : -1;
-    sh.rope_at[i] = found ? mla_row_offset(g.k_rope, page, slot, kv_head) : 0;
-    sh.v_at[i] = found ? mla_row_offset(g.v, page, slot, kv_head) : 0;
+    const mla_key_place place = found ? mla_place_of(g, page, slot, kv_head) : mla_key_place{-1, 0, 0};
+    mla_keep_place(sh.k_at, sh.rope_at, sh.v_at, i, place);
     sh.position[i] = position;
 }
 
@@ -85,27 +86,61 @@ __device__ bool softmax_block(mla_shared<R> &sh, const mla_cuda_problem &p, cons
     return apart;
 }
 
-/* The key blocks of both segments, one after the other, and the share of one part. */
+/* The key blocks [from, to) of each segment that one part consists of, counted from the segment's first one. */
 struct mla_share {
-    int64_t n_block[MLA_MAX_SEGMENT], begin, end;
+    int64_t from[MLA_MAX_SEGMENT], to[MLA_MAX_SEGMENT];
     int32_t n_used; /* parts in use, at least 1 */
 };
 
-__device__ __forceinline__ mla_share share_of(const mla_cuda_problem &p, const mla_key_span *span, int split)
+/* Parts of equal size: both segments' blocks, one after the other. */
+__device__ __forceinline__ mla_share equal_share(const mla_cuda_problem &p, const int64_t *n_block, int split)
 {
     mla_share share;
-    int64_t n = 0;
+    int64_t n = 0, before = 0;
     for (int g = 0; g < MLA_MAX_SEGMENT; g++) {
-        int64_t keys = g < p.n_segment ? span[g].end - span[g].begin : 0;
-        share.n_block[g] = (keys + MLA_CUDA_KEYS - 1) / MLA_CUDA_KEYS;
-        n += share.n_block[g];
+        n += n_block[g];
     }
     int64_t per = (n + p.n_split - 1) / p.n_split;
     per = per < MLA_CUDA_SPLIT_BLOCKS ? MLA_CUDA_SPLIT_BLOCKS : per;
     share.n_used = n > per ? (int32_t)((n + per - 1) / per) : 1;
-    share.begin = split * per;
-    share.end = share.begin + per < n ? share.begin + per : n;
+    for (int g = 0; g < MLA_MAX_SEGMENT; g++) {
+        share.from[g] = mla_clamp(split * per - before, 0, n_block[g]);
+        share.to[g] = mla_clamp((split + 1) * per - before, 0, n_block[g]);
+        before += n_block[g];
+    }
     return share;
+}
+
+/* Parts of p.part_blocks blocks that begin at fixed places of a segment: what is added up before it meets other parts
+ * depends on the row's own keys alone. */
+__device__ __forceinline__ mla_share fixed_share(const mla_cuda_problem &p, const mla_key_span *span,
+                                                 const int64_t *n_block, int split)
+{
+    mla_share share;
+    int64_t n = 0;
+    for (int g = 0; g < MLA_MAX_SEGMENT; g++) {
+        const int64_t first = n_block[g] > 0 ? span[g].begin / MLA_CUDA_KEYS : 0;
+        const int64_t first_part = first / p.part_blocks;
+        const int64_t n_part = n_block[g] > 0 ? (first + n_block[g] - 1) / p.part_blocks + 1 - first_part : 0;
+        const bool mine = split >= n && split < n + n_part;
+        const int64_t part = first_part + split - n;
+        share.from[g] = mine ? mla_clamp(part * p.part_blocks - first, 0, n_block[g]) : 0;
+        share.to[g] = mine ? mla_clamp((part + 1) * p.part_blocks - first, 0, n_block[g]) : 0;
+        n += n_part;
+    }
+    n = n < p.n_split ? n : p.n_split; /* unless lengths are larger than the shapes allow */
+    share.n_used = n > 1 ? (int32_t)n : 1;
+    return share;
+}
+
+__device__ __forceinline__ mla_share share_of(const mla_cuda_problem &p, const mla_key_span *span, int split)
+{
+    int64_t n_block[MLA_MAX_SEGMENT];
+    for (int g = 0; g < MLA_MAX_SEGMENT; g++) {
+        const int64_t keys = g < p.n_segment ? span[g].end - span[g].begin : 0;
+        n_block[g] = (keys + MLA_CUDA_KEYS - 1) / MLA_CUDA_KEYS;
+    }
+    return p.part_blocks > 0 ? fixed_share(p, span, n_block, split) : equal_share(p, n_block, split);
 }
 
 template <int R> __device__ __forceinline__ void attend(const mla_cuda_problem &p)
@@ -117,14 +152,9 @@ template <int R> __device__ __forceinline__ void attend(const mla_cuda_problem &
     const int tx = threadIdx.x % TX, ty = threadIdx.x / TX;
     const int my_key = threadIdx.x / 4, my_column = threadIdx.x % 4 * 16;
 
-    int64_t index = blockIdx.x;
-    const int64_t block = index % p.n_block;
-    index /= p.n_block;
-    const int64_t kv_head = index % p.n_kv_head;
-    index /= p.n_kv_head;
-    const int split = (int)(index % p.n_split);
-    const int64_t column = index / p.n_split * MLA_CUDA_COLUMNS; /* first one of o that this thread block makes */
-
+    const mla_work work = mla_find_work(p);
+    const int64_t block = work.block, kv_head = work.kv_head, column = work.column;
+    const int split = work.split;
     const mla_row_block b = mla_find_rows(p, block, R);
     mla_key_span span[MLA_MAX_SEGMENT];
     for (int g = 0; g < p.n_segment; g++) {
@@ -138,10 +168,8 @@ template <int R> __device__ __forceinline__ void attend(const mla_cuda_problem &
         return;
     }
 
-    const int n_nope = (int)((p.d_nope + MLA_CUDA_CHUNK - 1) / MLA_CUDA_CHUNK);
-    const int n_rope = (int)((p.d_rope + MLA_CUDA_CHUNK - 1) / MLA_CUDA_CHUNK);
-    const int64_t columns = p.d_v - column < MLA_CUDA_COLUMNS ? p.d_v - column : MLA_CUDA_COLUMNS;
-    const int n_value = (int)((columns + MLA_CUDA_CHUNK - 1) / MLA_CUDA_CHUNK);
+    const mla_steps steps = mla_count_steps(p, column);
+    const int n_nope = steps.n_nope, n_rope = steps.n_rope, n_value = steps.n_value, n_score = steps.n_score;
     const int q_stride = p.q_resident ? (n_nope + n_rope) * MLA_CUDA_CHUNK + 4 : MLA_CUDA_STRIDE;
     float o[MLA_CHUNKS][N * N];
 #pragma unroll
@@ -156,13 +184,9 @@ template <int R> __device__ __forceinline__ void attend(const mla_cuda_problem &
         sh.l[row] = 0;
     }
 
-    int64_t before = 0; /* blocks of earlier segments */
     for (int g_index = 0; g_index < p.n_segment; g_index++) {
         const mla_cuda_segment &g = p.segment[g_index];
-        int64_t from = share.begin - before, to = share.end - before;
-        from = from < 0 ? 0 : from;
-        to = to < share.n_block[g_index] ? to : share.n_block[g_index];
-        before += share.n_block[g_index];
+        const int64_t from = share.from[g_index], to = share.to[g_index];
         if (from >= to) {
             continue;
         }
@@ -195,7 +219,6 @@ template <int R> __device__ __forceinline__ void attend(const mla_cuda_problem &
                 s[i] = 0;
             }
             bool apart = false;
-            const int n_score = n_nope + n_rope;
             /* a step per chunk: first those of the scores, then those of the values */
             for (int step = 0; step < n_score + n_value; step++) {
                 int64_t c;

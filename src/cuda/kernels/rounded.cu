@@ -64,9 +64,7 @@ __device__ void find_tile(rounded_shared &sh, const mla_cuda_problem &p, const m
         const unsigned ballot = __ballot_sync(0xffffffffu, found);
         const int place = n + __popc(ballot & ((1u << lane) - 1));
         if (found && place < p.p_tile) {
-            sh.k_at[place] = mla_row_offset(g.k, page, slot, kv_head);
-            sh.rope_at[place] = mla_row_offset(g.k_rope, page, slot, kv_head);
-            sh.v_at[place] = mla_row_offset(g.v, page, slot, kv_head);
+            mla_keep_place(sh.k_at, sh.rope_at, sh.v_at, place, mla_place_of(g, page, slot, kv_head));
             sh.position[place] = position;
         }
         n += __popc(ballot);
@@ -81,6 +79,27 @@ __device__ void find_tile(rounded_shared &sh, const mla_cuda_problem &p, const m
         sh.n_key = n;
         sh.next = at;
     }
+}
+
+__device__ __forceinline__ mla_key_place key_at(const rounded_shared &sh, int i)
+{
+    if (i >= sh.n_key) {
+        return {-1, 0, 0};
+    }
+    return {sh.k_at[i], sh.rope_at[i], sh.v_at[i]};
+}
+
+/* This thread's 16 columns of its key, from column c on, into the tile. */
+__device__ __forceinline__ void bring_columns(rounded_shared &sh, const mla_cuda_problem &p, const mla_cuda_segment &g,
+                                              const mla_key_place &key, mla_part part, int64_t c, int my_key,
+                                              int my_column)
+{
+    mla_raw16 raw;
+    raw.dtype = MLA_DTYPE_NONE;
+    if (key.k_at >= 0) {
+        fetch_columns(raw, p, g, key, part, c);
+    }
+    put_columns(&sh.block.tile[my_key * MLA_CUDA_STRIDE + my_column], raw, p, g, key, part, c, 1.0f);
 }
 
 /* Scores of the tile become rounded probabilities; one warp has a row at a time. Returns whether a row does not see
@@ -165,19 +184,14 @@ extern "C" __global__ void __launch_bounds__(MLA_CUDA_THREADS, 1)
     const int tx = threadIdx.x % TX, ty = threadIdx.x / TX;
     const int my_key = threadIdx.x / 4, my_column = threadIdx.x % 4 * 16;
 
-    int64_t index = blockIdx.x;
-    const int64_t block = index % p.n_block;
-    index /= p.n_block;
-    const int64_t kv_head = index % p.n_kv_head;
-    const int64_t column = index / p.n_kv_head * MLA_CUDA_COLUMNS; /* first one of o that this thread block makes */
-    const mla_row_block b = mla_find_rows(p, block, ROWS);
+    const mla_work work = mla_find_work(p); /* all keys: n_split is 1 */
+    const int64_t kv_head = work.kv_head, column = work.column;
+    const mla_row_block b = mla_find_rows(p, work.block, ROWS);
     if (b.row_begin == b.row_end) {
         return;
     }
-    const int n_nope = (int)((p.d_nope + MLA_CUDA_CHUNK - 1) / MLA_CUDA_CHUNK);
-    const int n_rope = (int)((p.d_rope + MLA_CUDA_CHUNK - 1) / MLA_CUDA_CHUNK);
-    const int64_t columns = p.d_v - column < MLA_CUDA_COLUMNS ? p.d_v - column : MLA_CUDA_COLUMNS;
-    const int n_value = (int)((columns + MLA_CUDA_CHUNK - 1) / MLA_CUDA_CHUNK), n_score = n_nope + n_rope;
+    const mla_steps steps = mla_count_steps(p, column);
+    const int n_nope = steps.n_nope, n_rope = steps.n_rope, n_value = steps.n_value, n_score = steps.n_score;
     const int64_t token = b.first + b.row_begin / p.group;
 
     float o[MLA_CHUNKS][N * N], sum[MLA_CHUNKS][N * N]; /* sum: of the tile at hand */
@@ -208,9 +222,7 @@ extern "C" __global__ void __launch_bounds__(MLA_CUDA_THREADS, 1)
             __syncthreads();
             const int n_key = sh.n_key;
             for (int first = 0; first < n_key; first += MLA_CUDA_KEYS) {
-                const bool mine = first + my_key < n_key;
-                const mla_key_place key = {mine ? sh.k_at[first + my_key] : -1, mine ? sh.rope_at[first + my_key] : 0,
-                                           mine ? sh.v_at[first + my_key] : 0};
+                const mla_key_place key = key_at(sh, first + my_key);
                 float s[N * N];
 #pragma unroll
                 for (int i = 0; i < N * N; i++) {
@@ -219,13 +231,7 @@ extern "C" __global__ void __launch_bounds__(MLA_CUDA_THREADS, 1)
                 for (int step = 0; step < n_score; step++) {
                     int64_t c;
                     const mla_part part = part_of_step(step, n_nope, n_rope, column, c);
-                    mla_raw16 raw;
-                    raw.dtype = MLA_DTYPE_NONE;
-                    if (mine) {
-                        fetch_columns(raw, p, g, key, part, c + my_column);
-                    }
-                    put_columns(&sh.block.tile[my_key * MLA_CUDA_STRIDE + my_column], raw, p, g, key, part,
-                                c + my_column, 1.0f);
+                    bring_columns(sh, p, g, key, part, c + my_column, my_key, my_column);
                     load_queries(sh.block, p, b, kv_head, c, part == MLA_PART_ROPE, q_memory, MLA_CUDA_STRIDE);
                     __syncthreads();
                     if (step == n_nope) { /* what was summed so far is the nope part */
@@ -251,19 +257,11 @@ extern "C" __global__ void __launch_bounds__(MLA_CUDA_THREADS, 1)
                 sum[x / (N * N)][x % (N * N)] = 0;
             }
             for (int first = 0; first < n_key; first += MLA_CUDA_KEYS) {
-                const bool mine = first + my_key < n_key;
-                const mla_key_place key = {mine ? sh.k_at[first + my_key] : -1, mine ? sh.rope_at[first + my_key] : 0,
-                                           mine ? sh.v_at[first + my_key] : 0};
+                const mla_key_place key = key_at(sh, first + my_key);
                 for (int step = n_score; step < n_score + n_value; step++) {
                     int64_t c;
                     const mla_part part = part_of_step(step, n_nope, n_rope, column, c);
-                    mla_raw16 raw;
-                    raw.dtype = MLA_DTYPE_NONE;
-                    if (mine) {
-                        fetch_columns(raw, p, g, key, part, c + my_column);
-                    }
-                    put_columns(&sh.block.tile[my_key * MLA_CUDA_STRIDE + my_column], raw, p, g, key, part,
-                                c + my_column, 1.0f);
+                    bring_columns(sh, p, g, key, part, c + my_column, my_key, my_column);
                     __syncthreads();
 #pragma unroll
                     for (int x = 0; x < MLA_CHUNKS; x++) {

@@ -35,6 +35,41 @@ template <int R> struct alignas(16) mla_shared {
     int64_t list_end;
 };
 
+/* What a thread block is to do: row block, kv head, part of the keys, and the first column of o that it makes. */
+struct mla_work {
+    int64_t block, kv_head, column;
+    int split;
+};
+
+__device__ __forceinline__ mla_work mla_find_work(const mla_cuda_problem &p)
+{
+    mla_work work;
+    int64_t index = blockIdx.x;
+    work.block = index % p.n_block;
+    index /= p.n_block;
+    work.kv_head = index % p.n_kv_head;
+    index /= p.n_kv_head;
+    work.split = (int)(index % p.n_split);
+    work.column = index / p.n_split * MLA_CUDA_COLUMNS;
+    return work;
+}
+
+/* Column chunks of queries and keys, and of the values that a thread block makes. */
+struct mla_steps {
+    int n_nope, n_rope, n_score, n_value;
+};
+
+__device__ __forceinline__ mla_steps mla_count_steps(const mla_cuda_problem &p, int64_t column)
+{
+    mla_steps steps;
+    const int64_t columns = p.d_v - column < MLA_CUDA_COLUMNS ? p.d_v - column : MLA_CUDA_COLUMNS;
+    steps.n_nope = (int)((p.d_nope + MLA_CUDA_CHUNK - 1) / MLA_CUDA_CHUNK);
+    steps.n_rope = (int)((p.d_rope + MLA_CUDA_CHUNK - 1) / MLA_CUDA_CHUNK);
+    steps.n_score = steps.n_nope + steps.n_rope;
+    steps.n_value = (int)((columns + MLA_CUDA_CHUNK - 1) / MLA_CUDA_CHUNK);
+    return steps;
+}
+
 /* What a column chunk is made of. */
 enum mla_part { MLA_PART_NOPE, MLA_PART_ROPE, MLA_PART_VALUE };
 
@@ -48,6 +83,22 @@ __device__ __forceinline__ int64_t column_offset(const mla_cuda_rows &t, int64_t
 struct mla_key_place {
     int64_t k_at, rope_at, v_at;
 };
+
+__device__ __forceinline__ mla_key_place mla_place_of(const mla_cuda_segment &g, int64_t page, int64_t slot,
+                                                      int64_t kv_head)
+{
+    return {mla_row_offset(g.k, page, slot, kv_head), mla_row_offset(g.k_rope, page, slot, kv_head),
+            mla_row_offset(g.v, page, slot, kv_head)};
+}
+
+/* Into the three arrays of shared memory that keep places. */
+__device__ __forceinline__ void mla_keep_place(int64_t *k_at, int64_t *rope_at, int64_t *v_at, int at,
+                                               const mla_key_place &place)
+{
+    k_at[at] = place.k_at;
+    rope_at[at] = place.rope_at;
+    v_at[at] = place.v_at;
+}
 
 /* The stored row that column c of a part is in, which column of it, and how many there are from it on. */
 __device__ __forceinline__ const mla_cuda_rows &find_columns(const mla_cuda_problem &p, const mla_cuda_segment &g,

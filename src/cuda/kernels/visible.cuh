@@ -159,6 +159,9 @@ __device__ __forceinline__ mla_key_span mla_find_keys(const mla_cuda_problem &p,
     if (!g.list.data) {
         span.begin = begin < end ? begin : end;
         span.end = end;
+        if (p.part_blocks > 0) { /* blocks at fixed places, whichever tokens share the row block */
+            span.begin -= span.begin % MLA_CUDA_KEYS;
+        }
         return span;
     }
     int64_t n = g.n_entry;

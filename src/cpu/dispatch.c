@@ -45,7 +45,7 @@ static const level levels[] = {
     {&mla_kernels_neon, always}, /* part of the architecture */
 #endif
 };
-enum { LEVEL_COUNT = sizeof levels / sizeof *levels, TABLE_SIZE = 5 * MLA_FORMAT_COUNT + 7 };
+enum { LEVEL_COUNT = sizeof levels / sizeof *levels, TABLE_SIZE = 7 * MLA_FORMAT_COUNT + 7 };
 
 /* One kernel of a table. Any function pointer may be converted to another function pointer type and compared. */
 typedef void (*any_kernel)(void);
@@ -63,6 +63,8 @@ static size_t list_table(const mla_cpu_kernels *k, table_entry entry[TABLE_SIZE]
         entry[n++] = (table_entry){"pack", types[f], (any_kernel)k->pack[f]};
         const table_entry optional[] = {{"store", types[f], (any_kernel)k->store[f]},
                                         {"stream", types[f], (any_kernel)k->stream[f]},
+                                        {"qk_rows", types[f], (any_kernel)k->qk_rows[f]},
+                                        {"pv_rows", types[f], (any_kernel)k->pv_rows[f]},
                                         {"round", types[f], (any_kernel)k->round[f]}};
         for (size_t i = 0; i < sizeof optional / sizeof *optional; i++) {
             if (optional[i].kernel) {

@@ -73,6 +73,22 @@ static inline void mla_prefetch_step(mla_prefetch *ahead)
     }
 }
 
+/* The next row, for a kernel that spreads its lines over a step itself; where a step has more than that to fetch, the rest
+ * is fetched at once. NULL: nothing is left. For rows of one piece. */
+static inline const char *mla_prefetch_row(mla_prefetch *ahead)
+{
+    int64_t lines = (ahead->row_bytes + 63) / 64;
+    for (int64_t more = ahead->lines_per_step - lines; more > 0 && ahead->at_row < ahead->n_row; more -= lines) {
+        for (int64_t i = 0; i < lines; i++) {
+            __builtin_prefetch(ahead->row[ahead->at_row] + 64 * i, 0, 2);
+        }
+        ahead->at_row += ahead->row_step;
+    }
+    const char *row = ahead->at_row < ahead->n_row ? ahead->row[ahead->at_row] : NULL;
+    ahead->at_row += ahead->row_step;
+    return row;
+}
+
 /* Converts n_col columns of n_key rows to fp32 into columns [col, col + n_col) of a block. Reads nothing outside the
  * rows. Columns of the last panel that belong to no row are not written. */
 typedef void (*mla_load_kernel)(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
@@ -110,6 +126,16 @@ typedef void (*mla_round_kernel)(float *s, int64_t n_key, const float *m, const 
 /* o[r][c] += sum over keys of p[key][r] * v[key][c], for r < n_row and c < n_col at least, one column panel. */
 typedef void (*mla_pv_kernel)(const float *p, const float *v, int64_t n_key, int32_t n_row, int32_t n_col, float *o,
                               mla_prefetch *ahead);
+
+/*
+ * The same two products straight from stored rows, for a single panel of more than 8 rows, where converting a block costs
+ * more than it saves. Bit for bit what load and qk or pv give; nothing outside the rows, of 2 columns at least, is read. Columns [col, col + n_col) of
+ * a row are scored; columns [0, n_col), n_col a multiple of 16, are added to all column panels of o.
+ */
+typedef void (*mla_qk_rows_kernel)(const float *q, const void *const *row, int64_t col, int64_t n_col, int64_t n_key,
+                                   bool accumulate, float *s, mla_prefetch *ahead);
+typedef void (*mla_pv_rows_kernel)(const float *p, const void *const *row, int64_t n_key, int32_t n_row, int64_t n_col,
+                                   float *o, mla_prefetch *ahead);
 
 /* o[r][c] = o[r][c] * a[r] + x[r][c] * b[r] for r < n_row and all col panels of one row panel; x may be NULL (then b is
  * not read). */
@@ -176,6 +202,8 @@ typedef struct mla_cpu_kernels {
     mla_peak_kernel peak;
     mla_round_kernel round[MLA_FORMAT_COUNT]; /* NULL for F32 */
     mla_pv_kernel pv;
+    mla_qk_rows_kernel qk_rows[MLA_FORMAT_COUNT]; /* NULL: none at this level */
+    mla_pv_rows_kernel pv_rows[MLA_FORMAT_COUNT];
     mla_merge_kernel merge;
     mla_store_kernel store[MLA_FORMAT_COUNT]; /* NULL for HIF8 and I8 */
     mla_hif8_encode_kernel hif8_encode;       /* of the format helpers; attention decodes in load and pack */

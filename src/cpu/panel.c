@@ -292,15 +292,51 @@ static void probabilities(mla_task_state *t, int32_t g, const mla_key_rows *rows
     }
 }
 
+/* Can keys and values be used where they lie? Only while all rows of the task see all of the block: what they may not see
+ * is kept apart in a converted one. */
+static bool serves_rows(const mla_task_state *t, int32_t g, bool partial)
+{
+    const mla_segment *segment = &t->run->problem->segment[g];
+    const mla_shape *shape = t->run->shape;
+    const mla_tensor *v = mla_tensor_present(&segment->v) ? &segment->v : &segment->k;
+    return t->n_panel == 1 && t->n_row > MLA_ROW_PANEL / 2 && !partial && !mla_tensor_present(&segment->mask) &&
+           !mla_tensor_present(&segment->k_rope) && shape->segment[g].k_pieces.columns == shape->d_nope &&
+           shape->d_k > 1 && shape->d_v % 16 == 0 && t->run->kernels->qk_rows[mla_format_of(segment->k.dtype)] &&
+           t->run->kernels->pv_rows[mla_format_of(v->dtype)];
+}
+
+static void attend_rows(mla_task_state *t, int32_t g, const mla_key_rows *rows, const mla_key_rows *next,
+                        const mla_panel_result *result)
+{
+    const mla_segment *segment = &t->run->problem->segment[g];
+    const mla_cpu_kernels *kernels = t->run->kernels;
+    int64_t d_k = t->run->shape->d_k;
+    bool own = mla_tensor_present(&segment->v);
+    mla_prefetch ahead = mla_panel_prefetch(t, g, next, MLA_LOAD_KEYS | MLA_LOAD_VALUES);
+    for (int64_t c = 0; c < d_k; c += kernels->qk_columns) {
+        kernels->qk_rows[mla_format_of(segment->k.dtype)](t->q + c * MLA_ROW_PANEL, rows->k, c,
+                                                          d_k - c < kernels->qk_columns ? d_k - c : kernels->qk_columns,
+                                                          rows->n_key, c > 0, t->s, &ahead);
+    }
+    probabilities(t, g, rows, false, result);
+    kernels->pv_rows[mla_format_of(own ? segment->v.dtype : segment->k.dtype)](t->s, own ? rows->v : rows->k,
+                                                                               rows->n_key, result->n_row,
+                                                                               t->run->shape->d_v, result->o, &ahead);
+}
+
 void mla_panel_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, const mla_key_rows *next,
                       const mla_panel_result *result)
 {
+    bool partial = mla_task_place_ranges(t, rows, t->run->shape->segment[g].has_list);
+    if (serves_rows(t, g, partial)) {
+        attend_rows(t, g, rows, next, result);
+        return;
+    }
     int64_t cp = t->run->kernels->col_panel, s_stride = t->run->layout.s_stride;
     mla_prefetch ahead = mla_panel_prefetch(t, g, next, MLA_LOAD_KEYS | MLA_LOAD_VALUES);
     mla_panel_load_block(t, g, rows, MLA_LOAD_KEYS | MLA_LOAD_VALUES);
     mla_panel_scores(t, rows->n_key, t->s, s_stride, &ahead);
 
-    bool partial = mla_task_place_ranges(t, rows, t->run->shape->segment[g].has_list);
     bool apart = mla_panel_apart(t, g, rows, partial);
     probabilities(t, g, rows, partial, result);
 

@@ -63,6 +63,19 @@ static void pv_key(const float *p, const float *v, int64_t n_key, int32_t n_row,
     sound->pv(p, v, n_key - 1, n_row, n_col, o, ahead);
 }
 
+static void qk_rows_accumulate(const float *q, const void *const *row, int64_t col, int64_t n_col, int64_t n_key,
+                               bool accumulate, float *s, mla_prefetch *ahead)
+{
+    (void)accumulate;
+    sound->qk_rows[MLA_FORMAT_BF16](q, row, col, n_col, n_key, false, s, ahead);
+}
+
+static void pv_rows_key(const float *p, const void *const *row, int64_t n_key, int32_t n_row, int64_t n_col, float *o,
+                        mla_prefetch *ahead)
+{
+    sound->pv_rows[MLA_FORMAT_BF16](p, row, n_key - 1, n_row, n_col, o, ahead);
+}
+
 static void merge_part(float *o, const float *x, const float *a, const float *b, int64_t n_panel, int32_t n_row)
 {
     float one[MLA_ROW_PANEL];
@@ -213,6 +226,8 @@ const mla_cpu_kernels *ck_broken_kernels(const mla_cpu_kernels *table, ck_bug bu
     case BUG_KERNEL_SOFTMAX_SUM: broken.softmax = softmax_sum; break;
     case BUG_KERNEL_SOFTMAX_REPORT: broken.softmax = softmax_report; break;
     case BUG_KERNEL_PV_KEY: broken.pv = pv_key; break;
+    case BUG_KERNEL_QK_ROWS_ACCUMULATE: broken.qk_rows[MLA_FORMAT_BF16] = qk_rows_accumulate; break;
+    case BUG_KERNEL_PV_ROWS_KEY: broken.pv_rows[MLA_FORMAT_BF16] = pv_rows_key; break;
     case BUG_KERNEL_MERGE_PART: broken.merge = merge_part; break;
     case BUG_KERNEL_STORE_TRUNCATED: broken.store[MLA_FORMAT_BF16] = store_truncated; break;
     case BUG_KERNEL_STORE_FAR: broken.store[MLA_FORMAT_F16] = store_far; break;

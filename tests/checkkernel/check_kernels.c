@@ -320,6 +320,118 @@ static void check_pv(void)
     }
 }
 
+/* ---- qk and pv from stored rows ---------------------------------------------------------------------------------- */
+
+/* Columns of stored rows, converted. */
+static float *rows_as_block(const kernel_case *k, const void **row, int64_t col, int64_t n_col, int64_t n_key,
+                            int64_t stride)
+{
+    int64_t cp = k->table->col_panel;
+    float *block = kernel_floats("block", (n_col + cp - 1) / cp * stride);
+    for (int64_t n = 0; n < n_key; n++) {
+        for (int64_t c = 0; c < n_col; c++) {
+            block[c / cp * stride + n * cp + c % cp] = (float)mla_ref_load(row[n], k->dtype, col + c);
+        }
+    }
+    return block;
+}
+
+static void qk_rows_once(const kernel_case *k, int64_t d_k, int64_t col, int64_t n_col, int64_t n_key, bool accumulate,
+                         ck_random *r)
+{
+    size_t mark = ck_mark();
+    int64_t stride = MLA_KEY_BLOCK_MAX * k->table->col_panel + 16, n = n_key * MLA_ROW_PANEL;
+    const void **row = kernel_rows(k, n_key, d_k, r);
+    const float *block = rows_as_block(k, row, col, n_col, n_key, stride);
+    float *q = kernel_floats("q", n_col * MLA_ROW_PANEL), *got = kernel_floats("s", n), *want = kernel_floats("s", n);
+    for (int64_t i = 0; i < n_col * MLA_ROW_PANEL; i++) {
+        q[i] = (float)ck_normal(r);
+    }
+    for (int64_t i = 0; accumulate && i < n; i++) {
+        got[i] = want[i] = (float)ck_normal(r);
+    }
+    mla_prefetch ahead = nothing_ahead();
+    k->table->qk(q, block, stride, n_col, n_key, MLA_ROW_PANEL, accumulate, want, &ahead);
+    k->table->qk_rows[k->format](q, row, col, n_col, n_key, accumulate, got, &ahead);
+    for (int64_t i = 0; i < n; i++) {
+        if (memcmp(&got[i], &want[i], sizeof *got) != 0) {
+            ck_fail("columns %lld to %lld of %lld, %lld keys: s[%lld][%lld] is %g, %g from a block", (long long)col,
+                    (long long)(col + n_col - 1), (long long)d_k, (long long)n_key, (long long)(i / MLA_ROW_PANEL),
+                    (long long)(i % MLA_ROW_PANEL), (double)got[i], (double)want[i]);
+        }
+    }
+    ck_release(mark);
+}
+
+enum { COLUMNS_OF_A_PAGE = 2048 }; /* such a row has an inaccessible page before it, too */
+
+static void check_qk_rows(void)
+{
+    static const int64_t columns[] = {1, 2, 3, 4, 5, 7, 8, 9, 24, 33, 64, 288, 576};
+    const kernel_case *k = kernel_now();
+    ck_random r = {ck_seed};
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
+        for (int64_t n_key = 1; n_key <= MLA_KEY_BLOCK; n_key += n_key < 14 ? 1 : n_key < 90 ? 19 : 1) {
+            qk_rows_once(k, columns[i] > 1 ? columns[i] : 2, 0, columns[i], n_key, ck_chance(&r, 0.5), &r);
+        }
+        int64_t col = ck_below(&r, 40);
+        qk_rows_once(k, col + columns[i] + 1, col, columns[i], ck_between(&r, 1, MLA_KEY_BLOCK), ck_chance(&r, 0.5),
+                     &r);
+    }
+    for (int64_t n_key = 1; n_key <= 13; n_key++) {
+        qk_rows_once(k, COLUMNS_OF_A_PAGE, 0, 288, n_key, false, &r);
+        qk_rows_once(k, COLUMNS_OF_A_PAGE, COLUMNS_OF_A_PAGE - 288, 288, n_key, true, &r);
+    }
+}
+
+static void pv_rows_once(const kernel_case *k, int64_t d_k, int64_t n_col, int64_t n_key, int32_t n_row, ck_random *r)
+{
+    size_t mark = ck_mark();
+    int64_t cp = k->table->col_panel, stride = MLA_KEY_BLOCK_MAX * cp + 16, n_panel = (n_col + cp - 1) / cp;
+    const void **row = kernel_rows(k, n_key, d_k, r);
+    const float *block = rows_as_block(k, row, 0, n_col, n_key, stride);
+    float *p = kernel_floats("p", n_key * MLA_ROW_PANEL);
+    float *got = kernel_floats("o", n_panel * MLA_ROW_PANEL * cp),
+          *want = kernel_floats("o", n_panel * MLA_ROW_PANEL * cp);
+    for (int64_t i = 0; i < n_key * MLA_ROW_PANEL; i++) {
+        p[i] = i % MLA_ROW_PANEL < n_row ? (float)ck_uniform(r) : 0;
+    }
+    for (int64_t i = 0; i < n_panel * MLA_ROW_PANEL * cp; i++) {
+        got[i] = want[i] = (float)ck_normal(r);
+    }
+    mla_prefetch ahead = nothing_ahead();
+    for (int64_t c = 0; c < n_col; c += cp) {
+        k->table->pv(p, block + c / cp * stride, n_key, n_row, (int32_t)(n_col - c < cp ? n_col - c : cp),
+                     want + c * MLA_ROW_PANEL, &ahead);
+    }
+    k->table->pv_rows[k->format](p, row, n_key, n_row, n_col, got, &ahead);
+    for (int64_t c = 0; c < n_col; c++) {
+        for (int32_t lane = 0; lane < n_row; lane++) {
+            int64_t at = (c / cp * MLA_ROW_PANEL + lane) * cp + c % cp;
+            if (memcmp(&got[at], &want[at], sizeof *got) != 0) {
+                ck_fail("%lld keys, %d rows, %lld columns: o[%d][%lld] is %g, %g from a block", (long long)n_key,
+                        (int)n_row, (long long)n_col, (int)lane, (long long)c, (double)got[at], (double)want[at]);
+            }
+        }
+    }
+    ck_release(mark);
+}
+
+static void check_pv_rows(void)
+{
+    const kernel_case *k = kernel_now();
+    ck_random r = {ck_seed};
+    for (int32_t n_row = MLA_ROW_PANEL / 2 + 1; n_row <= MLA_ROW_PANEL; n_row++) {
+        for (int64_t n_col = 16; n_col <= 512; n_col += n_col < 128 ? 16 : 96) {
+            pv_rows_once(k, n_col + ck_below(&r, 3) * 32, n_col, ck_between(&r, 1, MLA_KEY_BLOCK), n_row, &r);
+        }
+        pv_rows_once(k, COLUMNS_OF_A_PAGE, 64, 5, n_row, &r);
+    }
+    for (int64_t n_key = 1; n_key <= MLA_KEY_BLOCK; n_key++) {
+        pv_rows_once(k, 64, 64, n_key, MLA_ROW_PANEL, &r);
+    }
+}
+
 /* ---- merge and store --------------------------------------------------------------------------------------------- */
 
 static void check_merge(void)
@@ -419,6 +531,8 @@ static const kind_check kinds[] = {
     {"peak", kernel_check_peak},
     {"round", kernel_check_round},
     {"pv", check_pv},
+    {"qk_rows", check_qk_rows},
+    {"pv_rows", check_pv_rows},
     {"merge", check_merge},
     {"store", check_store},
     {"stream", kernel_check_stream},

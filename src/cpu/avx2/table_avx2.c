@@ -14,6 +14,8 @@ const mla_cpu_kernels mla_kernels_avx2 = {
     .peak = mla_peak_f32_avx2,
     .round = {NULL, mla_round_f16_avx2, mla_round_bf16_avx2, mla_round_hif8_avx2, mla_round_i8_avx2},
     .pv = mla_pv_f32_avx2,
+    .qk_rows = {[MLA_FORMAT_BF16] = mla_qk_rows_bf16_avx2},
+    .pv_rows = {[MLA_FORMAT_BF16] = mla_pv_rows_bf16_avx2},
     .merge = mla_merge_f32_avx2,
     .store = {mla_store_f32_avx2, mla_store_f16_avx2, mla_store_bf16_avx2},
     .hif8_encode = mla_encode_hif8_avx2,

@@ -41,6 +41,10 @@ void mla_store_f16_avx2(const float *o, int64_t d_v, float factor, void *dst);
 void mla_store_bf16_avx2(const float *o, int64_t d_v, float factor, void *dst);
 void mla_encode_hif8_avx2(const float *x, int64_t n, bool saturate, uint8_t *code);
 void mla_decode_hif8_avx2(const uint8_t *code, int64_t n, float *x);
+void mla_qk_rows_bf16_avx2(const float *q, const void *const *row, int64_t col, int64_t n_col, int64_t n_key,
+                           bool accumulate, float *s, mla_prefetch *ahead);
+void mla_pv_rows_bf16_avx2(const float *p, const void *const *row, int64_t n_key, int32_t n_row, int64_t n_col,
+                           float *o, mla_prefetch *ahead);
 void mla_stream_f32_avx2(const mla_stream_block *block);
 void mla_stream_f16_avx2(const mla_stream_block *block);
 void mla_stream_bf16_avx2(const mla_stream_block *block);

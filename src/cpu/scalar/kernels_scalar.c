@@ -123,6 +123,25 @@ static void mla_qk_f32_scalar(const float *q, const float *block, int64_t panel_
     }
 }
 
+static void mla_qk_rows_bf16_scalar(const float *q, const void *const *row, int64_t col, int64_t n_col, int64_t n_key,
+                                    bool accumulate, float *s, mla_prefetch *ahead)
+{
+    for (int64_t n = 0; n < n_key; n++) {
+        float sum[MLA_ROW_PANEL] = {0};
+        for (int64_t c = 0; c < n_col; c++) {
+            float k = mla_f32_from_bf16(((const uint16_t *)row[n])[col + c]);
+            for (int r = 0; r < MLA_ROW_PANEL; r++) {
+                sum[r] += q[c * MLA_ROW_PANEL + r] * k;
+            }
+        }
+        for (int r = 0; r < MLA_ROW_PANEL; r++) {
+            float *to = s + n * MLA_ROW_PANEL + r;
+            *to = accumulate ? *to + sum[r] : sum[r];
+        }
+        mla_prefetch_step(ahead);
+    }
+}
+
 /* A score beyond fp32 counts as its largest number, so that no difference of infinities arises. NaN stays NaN. */
 static inline float below_infinity(float x)
 {
@@ -254,6 +273,21 @@ static void mla_pv_f32_scalar(const float *p, const float *v, int64_t n_key, int
     }
 }
 
+static void mla_pv_rows_bf16_scalar(const float *p, const void *const *row, int64_t n_key, int32_t n_row, int64_t n_col,
+                                    float *o, mla_prefetch *ahead)
+{
+    for (int32_t r = 0; r < n_row; r++) {
+        for (int64_t c = 0; c < n_col; c++) {
+            float sum = 0;
+            for (int64_t n = 0; n < n_key; n++) {
+                sum += p[n * MLA_ROW_PANEL + r] * mla_f32_from_bf16(((const uint16_t *)row[n])[c]);
+            }
+            o[(c / COL_PANEL * MLA_ROW_PANEL + r) * COL_PANEL + c % COL_PANEL] += sum;
+        }
+        mla_prefetch_step(ahead);
+    }
+}
+
 static void mla_merge_f32_scalar(float *o, const float *x, const float *a, const float *b, int64_t n_panel,
                                  int32_t n_row)
 {
@@ -319,6 +353,8 @@ const mla_cpu_kernels mla_kernels_scalar = {
     .peak = mla_peak_f32_scalar,
     .round = {NULL, mla_round_f16_scalar, mla_round_bf16_scalar, mla_round_hif8_scalar, mla_round_i8_scalar},
     .pv = mla_pv_f32_scalar,
+    .qk_rows = {[MLA_FORMAT_BF16] = mla_qk_rows_bf16_scalar},
+    .pv_rows = {[MLA_FORMAT_BF16] = mla_pv_rows_bf16_scalar},
     .merge = mla_merge_f32_scalar,
     .store = {mla_store_f32_scalar, mla_store_f16_scalar, mla_store_bf16_scalar},
     .hif8_encode = mla_encode_hif8_scalar,

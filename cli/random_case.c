@@ -2,8 +2,8 @@
  * random_case.c - see random_case.h.
  *
  * Poison: memory that no query may reach is NaN (rows past a request's length, pages that nobody owns, padding between
- * rows), page table entries past a request's last page are garbage, and outputs start as NaN. One stray read and the
- * result is no number any more.
+ * rows; of int8, which has none, -128), page table entries past a request's last page are garbage, and outputs start as
+ * NaN. One stray read and the result is no number any more.
  */
 #include "random_case.h"
 
@@ -17,6 +17,7 @@
 #include "cli.h"
 #include "cli_number.h"
 
+#define INT8_UNIT 24.0f
 #define WORK_LIMIT 6e6 /* multiplications of a case, so that the oracle takes milliseconds */
 
 /* What is drawn first, and everything else follows from. */
@@ -25,6 +26,8 @@ typedef struct draw {
     number_rng rng;
     bool failed;
     mla_dtype q_dtype, k_dtype;
+    mla_dtype rope_dtype;        /* of rope parts that are apart */
+    bool nz;                     /* keys in pieces of columns */
     int64_t d_nope, d_rope, d_v; /* d_rope 0: inside */
     int64_t n_seq, n_q, n_kv_head, group;
     int64_t n_token; /* packed queries; batched: n_seq * n_q */
@@ -80,7 +83,8 @@ static mla_tensor take_tensor(draw *d, mla_dtype dtype, int64_t pad, int32_t ndi
     size_t count = (size_t)(n_row * (dim[ndim - 1] + pad));
     t.data = take(d, count, mla_dtype_size(dtype));
     if (t.data != NULL) {
-        memset(t.data, 0xff, count * mla_dtype_size(dtype)); /* a NaN in every float dtype */
+        bool is_byte = mla_dtype_size(dtype) == 1;
+        memset(t.data, is_byte ? 0x80 : 0xff, count * mla_dtype_size(dtype)); /* a NaN in every float dtype */
     }
     return t;
 }
@@ -95,12 +99,33 @@ static int32_t *i32(const mla_tensor *t)
     return t->data;
 }
 
+/* int8 is stored as INT8_UNIT times the number, and a descale divides by that. */
+static void store_any(const mla_tensor *t, int64_t at, float x)
+{
+    float whole = rintf(INT8_UNIT * x);
+    switch (t->dtype) {
+    case MLA_DTYPE_HIF8: ((uint8_t *)t->data)[at] = mla_hif8_encode(x, MLA_HIF8_SATURATE); break;
+    case MLA_DTYPE_I8: ((int8_t *)t->data)[at] = (int8_t)(whole > 127 ? 127 : whole < -127 ? -127 : whole); break;
+    default: number_store(t->data, t->dtype, at, x); break;
+    }
+}
+
 static void fill_row(draw *d, const mla_tensor *t, int64_t offset, float spread)
 {
     int64_t n = t->dim[t->ndim - 1];
     for (int64_t i = 0; i < n && !d->failed; i++) {
-        number_store(t->data, t->dtype, offset + i, spread * number_normal(&d->rng));
+        store_any(t, offset + i, spread * number_normal(&d->rng));
     }
+}
+
+/* f32 [1] */
+static mla_tensor take_factor(draw *d, float value)
+{
+    mla_tensor t = take_tensor(d, MLA_DTYPE_F32, 0, 1, (int64_t[]){1});
+    if (!d->failed) {
+        *(float *)t.data = value;
+    }
+    return t;
 }
 
 /* ---- queries ----------------------------------------------------------------------------------------------------- */
@@ -112,6 +137,12 @@ static void draw_sizes(draw *d)
     static const mla_dtype dtypes[] = {MLA_DTYPE_BF16, MLA_DTYPE_BF16, MLA_DTYPE_F16, MLA_DTYPE_F32};
     d->q_dtype = dtypes[number_range(&d->rng, 0, 3)];
     d->k_dtype = once_in(d, 8) ? dtypes[number_range(&d->rng, 0, 3)] : d->q_dtype;
+    d->rope_dtype = d->q_dtype;
+    if (once_in(d, 3)) { /* 8 bits: both, or the keys alone */
+        d->k_dtype = once_in(d, 2) ? MLA_DTYPE_HIF8 : MLA_DTYPE_I8;
+        d->q_dtype = once_in(d, 4) ? d->q_dtype : d->k_dtype;
+    }
+    d->nz = once_in(d, 5);
     if (once_in(d, 4)) {
         d->d_nope = number_range(&d->rng, 1, 100);
         d->d_rope = number_range(&d->rng, 0, 20);
@@ -129,6 +160,10 @@ static void draw_sizes(draw *d)
     d->n_seq = once_in(d, 40) ? 0 : number_range(&d->rng, 1, 5);
     d->n_q = once_in(d, 40) ? 0 : PICK(d, 1, 1, 1, 2, 3, 4, 7);
     d->n_kv_head = PICK(d, 1, 1, 1, 1, 2, 3);
+    if (d->nz) {
+        d->n_kv_head = 1;
+        d->d_v = d->d_v < d->d_nope ? d->d_v : d->d_nope;
+    }
     d->group = PICK(d, 1, 2, 3, 5, 8, 15, 16, 17, 20, 32, 64, 128);
     d->batched = !once_in(d, 3);
     d->spread = (float)(once_in(d, 4) ? pow(2, (double)number_range(&d->rng, -6, 3)) : 1);
@@ -156,7 +191,7 @@ static void draw_queries(draw *d)
         int64_t dim[4];
         memcpy(dim, p->q.dim, sizeof dim);
         dim[p->q.ndim - 1] = d->d_rope;
-        p->q_rope = take_tensor(d, d->q_dtype, 0, p->q.ndim, dim);
+        p->q_rope = take_tensor(d, d->rope_dtype, 0, p->q.ndim, dim);
     }
     for (int64_t row = 0; row < d->n_token * n_head; row++) {
         fill_row(d, &p->q, row * (d->d_nope + pad), 1);
@@ -170,6 +205,9 @@ static void draw_queries(draw *d)
             i32(&p->q_length)[s] = (int32_t)number_range(&d->rng, 0, d->n_q);
         }
     }
+    if (d->q_dtype == MLA_DTYPE_I8) {
+        p->q_descale = take_factor(d, 1 / INT8_UNIT);
+    }
     say(d, "%s q %" PRId64 " requests x %s%" PRId64 " tokens x %" PRId64 " heads, %" PRId64 " kv heads, d %" PRId64,
         mla_dtype_name(d->q_dtype), d->n_seq, d->batched ? "" : "up to ", d->n_q, n_head, d->n_kv_head, d->d_nope);
     if (d->d_rope > 0) {
@@ -180,14 +218,43 @@ static void draw_queries(draw *d)
 
 /* ---- keys -------------------------------------------------------------------------------------------------------- */
 
+/* Columns of a piece of NZ: 32 bytes of them where that fits, as on Ascend, or any other divisor. */
+static int64_t draw_piece(draw *d, mla_dtype dtype, int64_t columns)
+{
+    int64_t piece = 32 / (int64_t)mla_dtype_size(dtype);
+    if (columns % piece != 0 || once_in(d, 3)) {
+        for (piece = number_range(&d->rng, 1, columns); columns % piece != 0; piece--) {
+        }
+    }
+    return piece;
+}
+
 /* Tensor k, k_rope or v of a pool, its rows still NaN. */
-static mla_tensor take_rows(draw *d, bool packed, int64_t n_page, int64_t page_size, int64_t columns)
+static mla_tensor take_rows(draw *d, mla_dtype dtype, bool packed, int64_t n_page, int64_t page_size, int64_t columns)
 {
     int64_t pad = once_in(d, 3) ? number_range(&d->rng, 1, 9) : 0;
-    if (packed) {
-        return take_tensor(d, d->k_dtype, pad, 3, (int64_t[]){page_size, d->n_kv_head, columns});
+    if (d->nz) {
+        int64_t piece = draw_piece(d, dtype, columns);
+        return take_tensor(d, dtype, pad, 4, (int64_t[]){n_page, columns / piece, page_size, piece});
     }
-    return take_tensor(d, d->k_dtype, pad, 4, (int64_t[]){n_page, page_size, d->n_kv_head, columns});
+    if (packed) {
+        return take_tensor(d, dtype, pad, 3, (int64_t[]){page_size, d->n_kv_head, columns});
+    }
+    return take_tensor(d, dtype, pad, 4, (int64_t[]){n_page, page_size, d->n_kv_head, columns});
+}
+
+/* All that a pool stores. */
+static void take_pool(draw *d, mla_segment *s, bool packed, int64_t n_page, int64_t page_size)
+{
+    s->layout = d->nz ? MLA_KEY_LAYOUT_NZ : MLA_KEY_LAYOUT_ROW;
+    s->k = take_rows(d, d->k_dtype, packed, n_page, page_size, d->d_nope);
+    if (d->d_rope > 0) {
+        bool is_byte = mla_dtype_size(d->k_dtype) == 1;
+        s->k_rope = take_rows(d, is_byte ? d->rope_dtype : d->k_dtype, packed, n_page, page_size, d->d_rope);
+    }
+    if (!d->nz && d->c->problem.p_rounding != MLA_P_ROUND_INT8 && once_in(d, 8)) {
+        s->v = take_rows(d, d->k_dtype, packed, n_page, page_size, d->d_v);
+    }
 }
 
 /* Gives numbers to one row of the pool. */
@@ -197,6 +264,12 @@ static void fill_key(draw *d, const mla_segment *s, int64_t page, int64_t slot)
     for (int i = 0; i < 3; i++) {
         const mla_tensor *t = part[i];
         if (t->ndim == 0) {
+            continue;
+        }
+        if (s->layout == MLA_KEY_LAYOUT_NZ) {
+            for (int64_t x = 0; x < t->dim[1]; x++) {
+                fill_row(d, t, page * t->stride[0] + x * t->stride[1] + slot * t->stride[2], d->spread);
+            }
             continue;
         }
         int64_t at = t->ndim == 4 ? page * t->stride[0] + slot * t->stride[1] : slot * t->stride[0];
@@ -229,20 +302,14 @@ static void draw_paged(draw *d, mla_segment *s, const int64_t *length, int64_t p
     }
     n_page += number_range(&d->rng, 0, 3);
     max_page += number_range(&d->rng, 0, 2);
-    s->k = take_rows(d, false, n_page, page_size, d->d_nope);
-    s->k_rope = d->d_rope > 0 ? take_rows(d, false, n_page, page_size, d->d_rope) : (mla_tensor){0};
-    s->v = once_in(d, 8) ? take_rows(d, false, n_page, page_size, d->d_v) : (mla_tensor){0};
+    take_pool(d, s, false, n_page, page_size);
     s->page_table = take_i32(d, 2, (int64_t[]){d->n_seq, max_page});
     s->length = take_i32(d, 1, (int64_t[]){d->n_seq});
     int32_t *order = take(d, (size_t)n_page, sizeof *order);
     if (d->failed) {
         return;
     }
-    for (int64_t i = 0; i < n_page; i++) {
-        int64_t j = number_range(&d->rng, 0, i);
-        order[i] = order[j];
-        order[j] = (int32_t)i;
-    }
+    number_fill_permutation(order, n_page, &d->rng);
     int64_t next = 0;
     for (int64_t i = 0; i < d->n_seq; i++) {
         i32(&s->length)[i] = length[i] == 0 && once_in(d, 4) ? -3 : (int32_t)length[i];
@@ -258,9 +325,7 @@ static void draw_paged(draw *d, mla_segment *s, const int64_t *length, int64_t p
 
 static void draw_batched(draw *d, mla_segment *s, const int64_t *length, int64_t limit)
 {
-    s->k = take_rows(d, false, d->n_seq, limit, d->d_nope);
-    s->k_rope = d->d_rope > 0 ? take_rows(d, false, d->n_seq, limit, d->d_rope) : (mla_tensor){0};
-    s->v = once_in(d, 8) ? take_rows(d, false, d->n_seq, limit, d->d_v) : (mla_tensor){0};
+    take_pool(d, s, false, d->n_seq, limit);
     s->length = take_i32(d, 1, (int64_t[]){d->n_seq});
     for (int64_t i = 0; i < d->n_seq && !d->failed; i++) {
         i32(&s->length)[i] = (int32_t)length[i];
@@ -276,9 +341,7 @@ static void draw_packed(draw *d, mla_segment *s, const int64_t *length)
     for (int64_t i = 0; i < d->n_seq; i++) {
         n_row += length[i];
     }
-    s->k = take_rows(d, true, 1, n_row, d->d_nope);
-    s->k_rope = d->d_rope > 0 ? take_rows(d, true, 1, n_row, d->d_rope) : (mla_tensor){0};
-    s->v = once_in(d, 8) ? take_rows(d, true, 1, n_row, d->d_v) : (mla_tensor){0};
+    take_pool(d, s, true, 1, n_row);
     s->k_begin = take_i32(d, 1, (int64_t[]){d->n_seq + 1});
     for (int64_t i = 0; i <= d->n_seq && !d->failed; i++) {
         i32(&s->k_begin)[i] = (int32_t)first;
@@ -374,12 +437,12 @@ static void draw_segment(draw *d, int32_t g)
         say(d, "%s%" PRId64, i > 0 ? " " : "", length[i]);
     }
     say(d, "]");
-    switch (number_range(&d->rng, 0, 4)) {
-    case 0:
+    switch (number_range(&d->rng, d->nz ? 1 : 0, 4)) {
+    case 1:
         draw_batched(d, s, length, limit);
         say(d, " batched");
         break;
-    case 1:
+    case 0:
         draw_packed(d, s, length);
         say(d, " packed");
         break;
@@ -387,6 +450,12 @@ static void draw_segment(draw *d, int32_t g)
         draw_paged(d, s, length, page_size);
         say(d, " in pages of %" PRId64, page_size);
         break;
+    }
+    if (s->layout == MLA_KEY_LAYOUT_NZ) {
+        say(d, ", NZ by %" PRId64, s->k.dim[3]);
+        if (d->d_rope > 0) {
+            say(d, "+%" PRId64, s->k_rope.dim[3]);
+        }
     }
     if (s->v.ndim != 0) {
         say(d, ", own v");
@@ -398,11 +467,9 @@ static void draw_segment(draw *d, int32_t g)
     if (once_in(d, 8)) {
         draw_mask(d, s, limit);
     }
-    if (once_in(d, 10)) {
-        s->descale = take_tensor(d, MLA_DTYPE_F32, 0, 1, (int64_t[]){1});
-        if (!d->failed) {
-            ((float *)s->descale.data)[0] = 0.75f;
-        }
+    bool unit = d->k_dtype == MLA_DTYPE_I8;
+    if (unit || once_in(d, 10)) {
+        s->descale = take_factor(d, unit ? 1 / INT8_UNIT : 0.75f);
         say(d, ", descale");
     }
 }
@@ -418,6 +485,23 @@ static mla_tensor draw_factors(draw *d, const char *name)
     }
     say(d, ", %s", name);
     return t;
+}
+
+/* Before the keys, because integer probabilities want them without values of their own. */
+static void draw_rounding(draw *d)
+{
+    mla_problem *p = &d->c->problem;
+    if (!once_in(d, mla_dtype_size(d->k_dtype) == 1 ? 2 : 8)) {
+        return;
+    }
+    bool can_int8 = d->k_dtype == MLA_DTYPE_I8 && d->d_v <= d->d_nope;
+    bool can_16bit = d->q_dtype == MLA_DTYPE_F16 || d->q_dtype == MLA_DTYPE_BF16;
+    p->p_rounding = can_int8 && !once_in(d, 4)    ? MLA_P_ROUND_INT8
+                    : can_16bit && !once_in(d, 4) ? MLA_P_ROUND_16BIT
+                                                  : MLA_P_ROUND_HIF8;
+    p->p_tile = (int32_t)PICK(d, 128, 128, 512, 512, 1, 7, 64, 96, 100);
+    static const char *const name[] = {"none", "16bit", "int8", "hif8"};
+    say(d, ", p %s by %d", name[p->p_rounding], (int)p->p_tile);
 }
 
 static void draw_scores(draw *d)
@@ -473,6 +557,7 @@ bool random_case_make(uint64_t seed, random_case *c)
     number_random(&d.rng);
     draw_sizes(&d);
     draw_queries(&d);
+    draw_rounding(&d);
     c->problem.n_segment = once_in(&d, 8) ? 2 : 1;
     for (int32_t g = 0; g < c->problem.n_segment; g++) {
         draw_segment(&d, g);

@@ -87,7 +87,7 @@ static void describe(const capture *c)
         describe_keys(&c->call, g);
     }
     if (c->call.p_rounding != MLA_P_ROUND_NONE) {
-        print_fact("probabilities", "rounded to %s in tiles of %d keys", roundings[c->call.p_rounding],
+        print_fact("rounding", "probabilities to %s, in tiles of %d keys", roundings[c->call.p_rounding],
                    (int)c->call.p_tile);
     }
     if (c->n_ignored > 0) {

@@ -2,7 +2,7 @@
 """What HiFloat8 costs: a recorded layer of DeepSeek-V3, its cache in 8 bits, under the two attentions of CANN's
 QuantSparseFlashMla.
 
-    PYTHONPATH=build/python python examples/hif8_window.py [CAPTURE]
+    PYTHONPATH=build/python python examples/hif8_window.py [CAPTURE] [--write FILE]
 
 CAPTURE is a decode call that `examples/deepseek_generate.py --capture FILE` has written (docs/capture-format.md);
 without it, the one in tests/data. Its cache is 16-bit; here it becomes HiFloat8 with one scale per tensor, half the
@@ -24,7 +24,7 @@ Printed is ||difference|| / ||result|| over all heads of a request. HiFloat8 has
 near 1 moves by up to 1/17 of itself, by about 2.6 % in the mean square; averages over keys and sums over columns move
 less. The program fails if a stage moves the result by more than 1/17, or if the library is not as near to its own
 oracle as fp32 arithmetic is to fp64 (in the last stage, where a weight near a tie may be rounded the other way: as a
-fifth of what the stage does).
+fifth of what the stage does). --write makes a capture of the last stage of CSA, for `mla run FILE`.
 """
 
 import argparse
@@ -33,6 +33,7 @@ import sys
 
 import torch
 from safetensors import safe_open
+from safetensors.torch import save_file
 
 import mla
 
@@ -96,8 +97,8 @@ class Numbers:
             self.descale = torch.tensor([descale])
 
 
-def attend(capture, compressed, quantise_cache, quantise_q, round_weights, backend):
-    """[request][1][head][512] in fp32; compressed: what compress() and choose() returned, or None for SWA."""
+def attend(capture, compressed, quantise_cache, quantise_q, round_weights, backend, out_dtype="f32"):
+    """(out [request][1][head][512], lse); compressed: what compress() and choose() returned, or None for SWA."""
     q, cache = Numbers(capture.q, quantise_q), Numbers(capture.cache, quantise_cache)
     second = None
     if compressed is not None:
@@ -111,7 +112,7 @@ def attend(capture, compressed, quantise_cache, quantise_q, round_weights, backe
             list_rule="stop",
             descale=rows.descale,
         )
-    out, _ = mla.attention(
+    return mla.attention(
         q.data,
         cache.data,
         q_descale=q.descale,
@@ -122,12 +123,51 @@ def attend(capture, compressed, quantise_cache, quantise_q, round_weights, backe
         second=second,
         d_v=capture.d_v,
         softmax_scale=capture.scale,
-        out_dtype="f32",
+        out_dtype=out_dtype,
         p_rounding="hif8" if round_weights else "none",
         p_tile=TILE if round_weights else 0,
         backend=backend,
     )
-    return out
+
+
+def write(capture, compressed, path):
+    """The last stage of CSA, with the names of docs/capture-format.md and the operator's bf16 output."""
+    out, lse = attend(capture, compressed, True, True, True, "cpu", "bf16")
+    rows, count, residual, chosen = compressed
+    q, cache, rows = (Numbers(tensor, True) for tensor in (capture.q, capture.cache, rows))
+    tensors = {
+        "q": q.data,
+        "q_descale": q.descale,
+        "segment[0].k": cache.data,
+        "segment[0].descale": cache.descale,
+        "segment[0].page_table": capture.table,
+        "segment[0].length": capture.lengths,
+        "segment[1].k": rows.data,
+        "segment[1].descale": rows.descale,
+        "segment[1].length": count,
+        "segment[1].visible.residual": residual,
+        "segment[1].list": chosen,
+        "out": out,
+        "lse": lse,
+    }
+    level = next(isa.name for isa in mla.isa() if isa.selected)
+    metadata = {
+        "op": "mla_attention",
+        "d_v": str(capture.d_v),
+        "softmax_scale": repr(capture.scale),
+        "out_dtype": "BF16",
+        "p_rounding": "hif8",
+        "p_tile": str(TILE),
+        "segment[0].visible.rule": "window",
+        "segment[0].visible.left": str(WINDOW - 1),
+        "segment[0].visible.right": "0",
+        "segment[1].visible.rule": "compressed",
+        "segment[1].visible.ratio": str(RATIO),
+        "segment[1].list_rule": "stop",
+        "source": f"examples/hif8_window.py, CSA in HiFloat8, of: {capture.source}",
+        "recorded_by": f"libmla {mla.version()}, {level}",
+    }
+    save_file(tensors, path, metadata)
 
 
 def distance(out, reference):
@@ -139,6 +179,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", 1)[0])
     parser.add_argument("capture", nargs="?", type=pathlib.Path, default=CAPTURE, help="default: %(default)s")
     parser.add_argument("--backend", choices=("auto", "cpu", "ref"), default="auto", help="default: %(default)s")
+    parser.add_argument("--write", type=pathlib.Path, metavar="FILE", help="make a capture of the last stage of CSA")
     args = parser.parse_args()
     capture = Capture(args.capture)
     rows, count, residual = compress(capture)
@@ -150,11 +191,11 @@ def main():
     failed = False
     print("\n                    keys       cache     queries     weights")
     for name, compressed in (("SWA", None), ("CSA", (rows, count, residual, chosen))):
-        exact = attend(capture, compressed, False, False, False, "ref")
+        exact, _ = attend(capture, compressed, False, False, False, "ref")
         errors = []
         for stage in ((True, False, False), (True, True, False), (True, True, True)):
-            out = attend(capture, compressed, *stage, args.backend)
-            oracle = attend(capture, compressed, *stage, "ref")
+            out, _ = attend(capture, compressed, *stage, args.backend)
+            oracle, _ = attend(capture, compressed, *stage, "ref")
             errors.append(distance(out, exact))
             apart = float(distance(out, oracle).max())
             if apart > (0.2 * float(errors[-1].max()) if stage[2] else 2.0**-16):
@@ -165,6 +206,8 @@ def main():
             shown = "  ".join(f"{100 * float(stage[request]):8.2f} %" for stage in errors)
             print(f"{name}, request {request}  {keys:>9}  {shown}")
         failed = failed or max(float(stage.max()) for stage in errors) > LARGEST_MOVE
+    if args.write:
+        write(capture, (rows, count, residual, chosen), args.write)
     print("\nFAILED" if failed else "\nPASSED")
     return 1 if failed else 0
 

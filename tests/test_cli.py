@@ -217,6 +217,22 @@ def run_computes_what_the_formula_says():
 
 
 @test
+def run_replays_a_hif8_capture_and_notices_another_scale():
+    path = ROOT / "tests/data/deepseek_hif8.safetensors"
+    for options in [[], ["--isa", "scalar"], ["--backend", "ref"], ["--threads", "3"]]:
+        told = mla("run", "--check", *options, path)[0]
+        assert "hif8, 1 kv head, values of 512" in told and "lists of 16" in told and "tiles of 128" in told, told
+        assert "FAILED" not in told and "(by libmla" in told, told
+    tensors, metadata = unpack(path)
+    for name in ["q_descale", "segment[0].descale", "segment[1].descale"]:
+        dtype, shape, content = tensors[name]
+        other = struct.pack("<f", 4 * struct.unpack("<f", content)[0])
+        told = mla("run", "--check", save(pack({**tensors, name: (dtype, shape, other)}, metadata)), code=1)[0]
+        oracle, said = (next(line for line in told.splitlines() if word in line) for word in ["oracle ", "recorded "])
+        assert " ok " in oracle and "FAILED" in said, told
+
+
+@test
 def run_takes_every_dtype_and_causal_queries():
     for dtype, code, size in [("F32", "f", 4), ("F16", "e", 2)]:
         cache = [float(t) for t in range(8) for _ in range(D)]
@@ -256,7 +272,7 @@ def run_replays_any_problem():
     tensors, metadata = problem_example()
     result = FOLDER / "problem_result.safetensors"
     told = mla("run", "--check", "--out", result, "--backend", "ref", save(pack(tensors, metadata)))[0]
-    assert "hif8 NZ" in told and "rounded to hif8 in tiles of 128" in told and "FAILED" not in told, told
+    assert "hif8 NZ" in told and "probabilities to hif8, in tiles of 128" in told and "FAILED" not in told, told
     written, said = unpack(result)
     assert all(written[name] == tensor for name, tensor in tensors.items())
     assert said.pop("recorded_by").startswith("libmla ") and said == metadata
@@ -543,6 +559,14 @@ def check_passes_repeats_and_can_fail():
     assert "scalar" in mla("check", "--seed", "11", "--cases", "3", "--isa", "scalar")[0]
     assert "spoiled and noticed" in mla("check", "--seed", "1", "--cases", "12", "--self-test")[0]
     assert "passed" in mla("check", "--seconds", "0.3")[0]
+
+
+@test
+def check_draws_every_format():
+    told = mla("check", "--seed", "1", "--cases", "50", "--verbose")[0]
+    for words in ["hif8 keys", "i8 keys", "NZ by 16", "NZ by 32", "p int8 by ", "p hif8 by ", "p 16bit", "bf16 keys", "f32 keys"]:
+        assert words in told, f"no case has {words}: {told}"
+    assert "50 passed" in told, told
 
 
 @test

@@ -9,6 +9,9 @@
 #include "core/parallel.h"
 #include "tile_loop.h"
 
+/* Of what is left of the items a worker takes at most 1 / (workers * this) at once: the others can still even out. */
+#define MLA_FEWEST_TAKES 4
+
 /*
  * Chunk length. Short enough that one sequence of a few thousand keys feeds many cores, long enough that folding the
  * accumulators once per chunk costs little and that their slots stay small beside the keys. Results depend on it: changing
@@ -70,18 +73,33 @@ typedef struct cpu_run_state {
     _Alignas(64) atomic_int_fast64_t next_combine;
 } cpu_run_state;
 
+/* A whole item, or several chunks while many are left: those that follow each other in memory then do so in time, and
+ * the next one's first keys are on their way when it begins. False: none is left. */
+static bool take_items(cpu_run_state *state, int64_t *begin, int64_t *end)
+{
+    const mla_plan *plan = state->run.plan;
+    *begin = atomic_load_explicit(&state->next_item, memory_order_relaxed);
+    do {
+        if (*begin >= plan->n_item) {
+            return false;
+        }
+        int64_t n = (plan->n_item - *begin) / (MLA_FEWEST_TAKES * (int64_t)plan->n_worker);
+        *end = *begin + (n > 1 && plan->item[*begin].slot >= 0 ? n : 1);
+    } while (!atomic_compare_exchange_weak_explicit(&state->next_item, begin, *end, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    return true;
+}
+
 static void work_items(void *data, int64_t worker)
 {
     cpu_run_state *state = data;
     const mla_plan *plan = state->run.plan;
     char *scratch = state->scratch + (size_t)worker * plan->worker_bytes;
     mla_tile_begin(&state->run, scratch);
-    for (;;) {
-        int64_t i = atomic_fetch_add_explicit(&state->next_item, 1, memory_order_relaxed);
-        if (i >= plan->n_item) {
-            return;
+    for (int64_t i, end; take_items(state, &i, &end);) {
+        for (; i < end; i++) {
+            mla_tile_item(&state->run, &plan->item[i], i + 1 < end ? &plan->item[i + 1] : NULL, scratch);
         }
-        mla_tile_item(&state->run, &plan->item[i], scratch);
     }
 }
 

@@ -196,7 +196,16 @@ static bool attend_whole(mla_task_state *t, mla_panel_result result[2][MLA_TASK_
     return n_chunk > 0;
 }
 
-void mla_tile_item(const mla_run_context *run, const mla_work_item *item, char *scratch)
+/* End of the keys that the worker goes on with when it comes to the item `next`; 0: others than those behind this item's. */
+static int64_t goes_on_to(const mla_work_item *item, const mla_work_item *next)
+{
+    bool same = next && next->seq == item->seq && next->kv_head == item->kv_head &&
+                next->row_begin == item->row_begin && next->row_end == item->row_end &&
+                next->segment == item->segment && next->kv_begin == item->kv_end;
+    return same ? next->kv_end : 0;
+}
+
+void mla_tile_item(const mla_run_context *run, const mla_work_item *item, const mla_work_item *next, char *scratch)
 {
     const mla_layout *layout = &run->layout;
     bool rounded = run->problem->p_rounding != MLA_P_ROUND_NONE;
@@ -211,7 +220,7 @@ void mla_tile_item(const mla_run_context *run, const mla_work_item *item, char *
         panel_results(t, run->slots + (size_t)item->slot * layout->slot_bytes, layout->slot_bytes, result[0]);
         mla_task_find_ranges(t, item->segment, &begin, &end);
         attend_chunk(t, item->segment, item->kv_begin > begin ? item->kv_begin : begin,
-                     item->kv_end < end ? item->kv_end : end, 0, result[0]);
+                     item->kv_end < end ? item->kv_end : end, goes_on_to(item, next), result[0]);
         return;
     }
     for (int i = 0; i < 2; i++) {

@@ -66,8 +66,9 @@ typedef struct mla_run_context {
 /* Before a worker's first item. Its scratch then remembers from item to item whose queries are packed. */
 void mla_tile_begin(const mla_run_context *run, char *scratch);
 
-/* Computes one work item with the scratch of one worker; of a chunk item of rounded probabilities, the scores. */
-void mla_tile_item(const mla_run_context *run, const mla_work_item *item, char *scratch);
+/* Computes one work item with the scratch of one worker; of a chunk item of rounded probabilities, the scores. `next` is the
+ * item that the worker goes on with, for prefetching; NULL: not known yet. */
+void mla_tile_item(const mla_run_context *run, const mla_work_item *item, const mla_work_item *next, char *scratch);
 
 /* The second pass over a chunk item of rounded probabilities. */
 void mla_tile_second_pass(const mla_run_context *run, const mla_work_item *item, char *scratch);

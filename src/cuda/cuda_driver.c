@@ -49,7 +49,7 @@ static const struct {
     {"cuMemcpyAsync", offsetof(mla_cuda_driver, cuMemcpyAsync), false},
     {"cuMemHostAlloc", offsetof(mla_cuda_driver, cuMemHostAlloc), false},
     {"cuMemFreeHost", offsetof(mla_cuda_driver, cuMemFreeHost), false},
-    {"cuPointerGetAttribute", offsetof(mla_cuda_driver, cuPointerGetAttribute), false},
+    {"cuPointerGetAttributes", offsetof(mla_cuda_driver, cuPointerGetAttributes), false},
     {"cuMemsetD8Async", offsetof(mla_cuda_driver, cuMemsetD8Async), false},
     {"cuMemsetD32Async", offsetof(mla_cuda_driver, cuMemsetD32Async), false},
     {"cuStreamCreate", offsetof(mla_cuda_driver, cuStreamCreate), false},

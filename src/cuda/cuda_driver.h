@@ -105,7 +105,7 @@ typedef struct mla_cuda_driver {
     cuda_result (*cuMemcpyAsync)(cuda_address to, cuda_address from, size_t bytes, cuda_stream stream); /* any to any */
     cuda_result (*cuMemHostAlloc)(void **memory, size_t bytes, unsigned flags);
     cuda_result (*cuMemFreeHost)(void *memory);
-    cuda_result (*cuPointerGetAttribute)(void *value, int attribute, cuda_address address);
+    cuda_result (*cuPointerGetAttributes)(unsigned n, int *attribute, void **value, cuda_address address);
     cuda_result (*cuMemsetD8Async)(cuda_address address, unsigned char value, size_t bytes, cuda_stream stream);
     cuda_result (*cuMemsetD32Async)(cuda_address address, unsigned value, size_t count, cuda_stream stream);
     cuda_result (*cuStreamCreate)(cuda_stream *stream, unsigned flags);

@@ -112,9 +112,11 @@ bool mla_gpu_owns(const void *address)
 {
     const mla_cuda_driver *driver;
     unsigned type = 0;
+    int attribute = POINTER_ATTRIBUTE_MEMORY_TYPE;
+    void *value = &type;
+    /* the plural: the other one takes memory that it does not know for an error */
     return mla_cuda_driver_get(&driver) == MLA_STATUS_OK &&
-           driver->cuPointerGetAttribute(&type, POINTER_ATTRIBUTE_MEMORY_TYPE, (cuda_address)(uintptr_t)address) ==
-               CUDA_RESULT_OK &&
+           driver->cuPointerGetAttributes(1, &attribute, &value, (cuda_address)(uintptr_t)address) == CUDA_RESULT_OK &&
            type == MEMORY_TYPE_DEVICE;
 }
 

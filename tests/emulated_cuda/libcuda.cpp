@@ -446,12 +446,14 @@ result cuMemFreeHost(void *memory)
     free(memory);
     return OK;
 }
-result cuPointerGetAttribute(unsigned *value, int attribute, uint64_t address)
+result cuPointerGetAttributes(unsigned n, int *attribute, void **value, uint64_t address)
 {
     LOCKED;
-    const bool device = inside(allocations, address);
-    *value = device ? 2 : 1;
-    return attribute == 2 && (device || inside(pinned, address)) ? OK : INVALID_VALUE;
+    if (n != 1 || attribute[0] != 2) {
+        return INVALID_VALUE;
+    }
+    *(unsigned *)value[0] = inside(allocations, address) ? 2 : inside(pinned, address) ? 1 : 0;
+    return OK;
 }
 result cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, stream *s)
 {

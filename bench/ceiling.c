@@ -54,7 +54,7 @@ static fma_loop choose(const char *isa, const char **name)
         *name = "512-bit FMA";
         return ceiling_fma_avx512;
     }
-    if ((wide || strcmp(isa, "avx2") == 0) && m->avx2) {
+    if ((wide || strncmp(isa, "avx", 3) == 0) && m->avx2) {
         *name = "256-bit FMA";
         return ceiling_fma_avx2;
     }

@@ -17,6 +17,7 @@
 #define U 0x1p-24      /* unit roundoff of fp32 */
 #define DEVIATIONS 8.0 /* of the probabilistic rounding bound */
 #define CONSTANT 8.0   /* roundings outside the sums: scaling, exp, division, merging */
+#define FIXED 0x1p-9   /* fixed point's limit to the standard deviation of scores and values */
 
 static bool present(const mla_tensor *t)
 {
@@ -249,6 +250,31 @@ static mla_status score(const mla_problem *absolutes, verify_truth *truth, float
     return run_oracle(&p);
 }
 
+/* Will the library compute it in fixed point? What it makes of a problem that it refuses is not the question here. */
+static bool in_fixed_point(const mla_problem *problem)
+{
+    mla_plan *plan = NULL;
+    mla_plan_info info;
+    bool fixed = mla_plan_build(problem, NULL, &plan) == MLA_STATUS_OK &&
+                 mla_plan_describe(plan, &info) == MLA_STATUS_OK && info.arithmetic == MLA_ARITHMETIC_INT16;
+    mla_plan_free(plan);
+    return fixed;
+}
+
+static void find_weight_rms(verify_truth *truth)
+{
+    int64_t n_pair = truth->n_row * truth->n_head;
+    truth->weight_rms = cli_alloc((size_t)n_pair, sizeof(float));
+    for (int64_t pair = 0; truth->weight_rms != NULL && pair < n_pair; pair++) {
+        double sum = 0;
+        for (int64_t c = 0; c < truth->d_v; c++) {
+            double weight = (double)truth->weight[pair * truth->d_v + c];
+            sum += weight * weight;
+        }
+        truth->weight_rms[pair] = (float)sqrt(sum / (double)truth->d_v);
+    }
+}
+
 mla_status verify_prepare(const mla_problem *problem, verify_truth *truth)
 {
     double begin = cli_now();
@@ -330,6 +356,10 @@ mla_status verify_prepare(const mla_problem *problem, verify_truth *truth)
         if (status == MLA_STATUS_OK) {
             status = score(&absolutes, truth, scratch);
         }
+        if (status == MLA_STATUS_OK && in_fixed_point(problem)) {
+            find_weight_rms(truth);
+            status = truth->weight_rms != NULL ? MLA_STATUS_OK : MLA_STATUS_OUT_OF_MEMORY;
+        }
     }
     absolute_release(&a);
     free(scratch);
@@ -346,6 +376,7 @@ void verify_release(verify_truth *truth)
     free(truth->lse);
     free(truth->weight);
     free(truth->score);
+    free(truth->weight_rms);
     *truth = (verify_truth){0};
 }
 
@@ -413,6 +444,7 @@ verify_bound verify_bound_of(const verify_truth *t, int64_t row, int64_t head, i
     bool empty = t->score[pair] == -INFINITY;
     double s = empty ? 0 : fabs((double)t->score[pair]) + t->score_bias;
     double score_error = U * (growth(t->d_k) + CONSTANT) * s + CONSTANT * U;
+    score_error += t->weight_rms ? DEVIATIONS * FIXED : 0;
     double sums = U * (growth(t->n_key) + CONSTANT);
     if (column < 0) {
         double truth = fabs((double)t->lse[pair]);
@@ -427,6 +459,7 @@ verify_bound verify_bound_of(const verify_truth *t, int64_t row, int64_t head, i
     double p_rounding = !recorded || t->q_dtype == MLA_DTYPE_F32 ? 0 : t->q_dtype == MLA_DTYPE_BF16 ? 0x1p-9 : 0x1p-12;
     /* the truth was itself rounded to fp32 */
     double spread = factor * ((2 * score_error + sums) * weight + underflow) + p_rounding * weight + U * truth;
+    spread += t->weight_rms ? DEVIATIONS * FIXED * (double)t->weight_rms[pair] : 0;
     spread += t->p_step * weight + t->p_step_least * t->n_key * t->v_max;
     return (verify_bound){spread,
                           half_ulp(o_dtype, truth + spread)}; /* it is rounded near the truth, maybe a binade up */

@@ -30,6 +30,7 @@ typedef struct verify_truth {
     double lse_unit;   /* 1, or 1 / ln 2 for an lse of base 2 */
     /* what one step of a rounded probability is at most: a part of p, plus this */
     double p_step, p_step_least;
+    float *weight_rms; /* in fixed point: root mean square of A over each (row, head); else NULL */
     mla_dtype q_dtype;
     double seconds; /* what the oracle took */
 } verify_truth;

@@ -3,7 +3,7 @@
 # that the linker could put in place of a function compiled for the baseline.
 #
 # A baseline x86-64 file has no AVX instruction: no mnemonic that begins with a v (save the old verr and verw) and no
-# ymm or zmm register. An avx2 file has no AVX-512 one: no zmm, no xmm16..31 or ymm16..31, no mask register.
+# ymm or zmm register. An avx2 or avxvnni file has no AVX-512 one: no zmm, no xmm16..31 or ymm16..31, no mask register.
 #
 # On 64-bit Arm no file has an instruction that came after the first version of the architecture: no register of SVE, no
 # dot product, matrix product, multiply-add that widens, arithmetic in 16 bits or single-instruction atomic.
@@ -41,6 +41,10 @@ for object in "$@"; do
         level=avx2
         grep -E -m 3 "$above_avx2" "$scratch/code" | sed "s|^|$object: |" >>"$scratch/avx2"
         ;;
+    */src/cpu/avxvnni/*)
+        level=avxvnni
+        grep -E -m 3 "$above_avx2" "$scratch/code" | sed "s|^|$object: |" >>"$scratch/avx2"
+        ;;
     */src/cpu/avx512/*) level=avx512 ;;
     */src/cpu/neon/*) level=neon ;;
     *) level= ;;
@@ -56,6 +60,6 @@ done
 
 check "there are object files to look at" test "$seen" -gt 0
 check "baseline code holds no instruction above the baseline" is_empty "$scratch/baseline"
-check "avx2 code holds no AVX-512 instruction" is_empty "$scratch/avx2"
+check "avx2 and avxvnni code holds no AVX-512 instruction" is_empty "$scratch/avx2"
 check "a level's files define only strong symbols that end in its name" is_empty "$scratch/replaceable"
 finish

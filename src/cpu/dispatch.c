@@ -9,7 +9,7 @@
 
 #include "core/status.h"
 #include "features.h"
-#include "kernels.h"
+#include "kernels_fixed.h"
 #include "mla/mla.h"
 
 typedef struct level {
@@ -29,6 +29,11 @@ static bool has_avx2(const mla_cpu_features *features)
     return features->avx2;
 }
 
+static bool has_avxvnni(const mla_cpu_features *features)
+{
+    return features->avxvnni;
+}
+
 static bool has_avx512(const mla_cpu_features *features)
 {
     return features->avx512;
@@ -40,12 +45,13 @@ static const level levels[] = {
     {&mla_kernels_scalar, always},
 #if defined(__x86_64__)
     {&mla_kernels_avx2, has_avx2},
+    {&mla_kernels_avxvnni, has_avxvnni},
     {&mla_kernels_avx512, has_avx512},
 #elif defined(__aarch64__)
     {&mla_kernels_neon, always}, /* part of the architecture */
 #endif
 };
-enum { LEVEL_COUNT = sizeof levels / sizeof *levels, TABLE_SIZE = 7 * MLA_FORMAT_COUNT + 7 };
+enum { LEVEL_COUNT = sizeof levels / sizeof *levels, TABLE_SIZE = 7 * MLA_FORMAT_COUNT + 14 };
 
 /* One kernel of a table. Any function pointer may be converted to another function pointer type and compared. */
 typedef void (*any_kernel)(void);
@@ -79,6 +85,15 @@ static size_t list_table(const mla_cpu_kernels *k, table_entry entry[TABLE_SIZE]
     entry[n++] = (table_entry){"merge", "f32", (any_kernel)k->merge};
     entry[n++] = (table_entry){"encode", "hif8", (any_kernel)k->hif8_encode};
     entry[n++] = (table_entry){"decode", "hif8", (any_kernel)k->hif8_decode};
+    if (k->fixed) {
+        entry[n++] = (table_entry){"fixed_norm", "f32", (any_kernel)k->fixed->norm};
+        entry[n++] = (table_entry){"fixed_round", "f32", (any_kernel)k->fixed->round};
+        entry[n++] = (table_entry){"fixed_pair", "i16", (any_kernel)k->fixed->pair};
+        entry[n++] = (table_entry){"fixed_query", "f32", (any_kernel)k->fixed->query};
+        entry[n++] = (table_entry){"fixed_qk", "i16", (any_kernel)k->fixed->qk};
+        entry[n++] = (table_entry){"fixed_p", "f32", (any_kernel)k->fixed->p};
+        entry[n++] = (table_entry){"fixed_pv", "i16", (any_kernel)k->fixed->pv};
+    }
     return n;
 }
 

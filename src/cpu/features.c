@@ -19,7 +19,7 @@ static uint64_t saved_state(void)
 mla_cpu_features mla_cpu_features_detect(void)
 {
     mla_cpu_features features = {0};
-    uint32_t a, b, c, d, b7, c7;
+    uint32_t a, b, c, d, b7, c7, a7_1;
     if (!__get_cpuid(1, &a, &b, &c, &d)) {
         return features;
     }
@@ -29,6 +29,7 @@ mla_cpu_features mla_cpu_features_detect(void)
     }
     uint64_t state = saved_state();
     features.avx2 = avx && fma && f16c && (b7 & bit_AVX2) && (state & STATE_AVX) == STATE_AVX;
+    features.avxvnni = features.avx2 && __get_cpuid_count(7, 1, &a7_1, &b, &c, &d) && (a7_1 >> 4 & 1);
     features.avx512 = features.avx2 && (b7 & bit_AVX512F) && (b7 & bit_AVX512BW) && (b7 & bit_AVX512DQ) &&
                       (b7 & bit_AVX512VL) && (state & STATE_AVX512) == STATE_AVX512;
     return features;

@@ -7,8 +7,9 @@
 #include <stdbool.h>
 
 typedef struct mla_cpu_features {
-    bool avx2;   /* AVX2 + FMA + F16C, with the registers saved by the system */
-    bool avx512; /* AVX-512 F + BW + DQ + VL besides */
+    bool avx2;    /* AVX2 + FMA + F16C, with the registers saved by the system */
+    bool avxvnni; /* AVX-VNNI besides */
+    bool avx512;  /* AVX-512 F + BW + DQ + VL besides AVX2 */
 } mla_cpu_features;
 
 mla_cpu_features mla_cpu_features_detect(void);

@@ -191,6 +191,8 @@ typedef struct mla_stream_block {
 
 typedef void (*mla_stream_kernel)(const mla_stream_block *block);
 
+typedef struct mla_fixed_kernels mla_fixed_kernels; /* kernels_fixed.h */
+
 typedef struct mla_cpu_kernels {
     const char *isa;
     int32_t col_panel;
@@ -212,11 +214,14 @@ typedef struct mla_cpu_kernels {
     mla_stream_kernel stream[MLA_FORMAT_COUNT]; /* NULL: none at this level */
     mla_stream_order stream_order[MLA_FORMAT_COUNT];
     int32_t stream_step; /* columns taken at once: two vectors */
+
+    const mla_fixed_kernels *fixed; /* NULL: none at this level */
 } mla_cpu_kernels;
 
 /* Filled in per ISA; a level that has no kernel of its own for a kind uses the level below. */
 extern const mla_cpu_kernels mla_kernels_scalar;
 extern const mla_cpu_kernels mla_kernels_avx2;
+extern const mla_cpu_kernels mla_kernels_avxvnni;
 extern const mla_cpu_kernels mla_kernels_avx512;
 extern const mla_cpu_kernels mla_kernels_neon;
 

@@ -126,14 +126,6 @@ static bool all_finite(const float *v, int64_t n)
     return worst != 0x7f800000u;
 }
 
-/* Does row i of the task see key n of the block? */
-static bool sees(const mla_task_state *t, int32_t g, const mla_key_rows *rows, int64_t i, int64_t n)
-{
-    const mla_tensor *mask = &t->run->problem->segment[g].mask;
-    return n >= t->block_begin[i] && n < t->block_end[i] &&
-           (!mla_tensor_present(mask) || mla_task_mask_at(t, mask, rows, i, n) != -INFINITY);
-}
-
 /*
  * A probability of 0 keeps a hidden key away from a row only while the key's value is finite: 0 * NaN is NaN. True when
  * a value that some row may not see is not finite. With a mask any value may be hidden.
@@ -182,7 +174,7 @@ static void pv_apart(const mla_task_state *t, int32_t g, const mla_key_rows *row
             next++;
         }
         for (int64_t n = 0; n < n_key; n++) {
-            if (sees(t, g, rows, i, n)) {
+            if (mla_task_sees(t, g, rows, i, n)) {
                 memcpy(value + n * cp, v + n * cp, (size_t)cp * sizeof(float));
             } else {
                 memset(value + n * cp, 0, (size_t)cp * sizeof(float));

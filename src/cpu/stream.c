@@ -44,9 +44,7 @@ bool mla_stream_serves(const mla_task_state *t)
             return false;
         }
     }
-    /* all rows of the sequence, not of the item: the two ways differ in bits, and bits may not depend on the plan */
-    int64_t n_row = mla_query_slots(p, t->run->shape, t->item->seq) * t->run->shape->group;
-    return n_row <= MLA_STREAM_ROWS && t->run->kernels->stream[mla_format_of(dtype)] != NULL;
+    return mla_task_sequence_rows(t) <= MLA_STREAM_ROWS && t->run->kernels->stream[mla_format_of(dtype)] != NULL;
 }
 
 /* The parts of a key row and of a value row. */

@@ -6,6 +6,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "fixed.h"
 #include "result.h"
 
 mla_format mla_format_of(mla_dtype dtype)
@@ -70,6 +71,9 @@ void mla_task_pack(mla_task_state *t, int32_t g)
     if (t->packed_descale != descale) { /* also when nothing is packed yet */
         (t->stream ? mla_stream_pack : mla_panel_pack)(t, descale);
         t->packed_descale = descale;
+        if (t->fixed) {
+            t->fixed->packed = false;
+        }
     }
 }
 
@@ -118,6 +122,13 @@ bool mla_task_place_ranges(mla_task_state *t, const mla_key_rows *rows, bool lis
         partial = partial || begin > 0 || end < n_key;
     }
     return partial;
+}
+
+bool mla_task_sees(const mla_task_state *t, int32_t g, const mla_key_rows *rows, int64_t i, int64_t n)
+{
+    const mla_tensor *mask = &t->run->problem->segment[g].mask;
+    return n >= t->block_begin[i] && n < t->block_end[i] &&
+           (!mla_tensor_present(mask) || mla_task_mask_at(t, mask, rows, i, n) != -INFINITY);
 }
 
 float mla_task_mask_at(const mla_task_state *t, const mla_tensor *mask, const mla_key_rows *rows, int64_t i, int64_t n)

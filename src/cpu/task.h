@@ -13,6 +13,7 @@ typedef struct mla_task {
     const mla_work_item *item;
     int64_t n_row, n_panel;
     bool stream;                      /* few rows: keys are used where they lie */
+    struct mla_fixed_state *fixed;    /* panels in fixed point; NULL: not asked for or not offered */
     bool nope_apart;                  /* qk_descale is for the nope part alone: scores are summed in two parts */
     float *q;                         /* panels: [row panel][d_k][16] */
     float *k_block, *v_block;         /* panels: [col panel][key][col_panel] */
@@ -49,6 +50,12 @@ static inline int64_t mla_task_head(const mla_task_state *t, int64_t i)
     return t->item->kv_head * t->run->shape->group + (t->item->row_begin + i) % t->run->shape->group;
 }
 
+/* Rows of the whole sequence per kv head, not of the item: the ways differ in bits, and bits may not depend on the plan. */
+static inline int64_t mla_task_sequence_rows(const mla_task_state *t)
+{
+    return mla_query_slots(t->run->problem, t->run->shape, t->item->seq) * t->run->shape->group;
+}
+
 /* Rows of panel `panel` in use, 1..16. */
 int32_t mla_task_panel_rows(const mla_task_state *t, int64_t panel);
 
@@ -67,6 +74,9 @@ void mla_task_find_ranges(mla_task_state *t, int32_t g, int64_t *begin, int64_t 
 
 /* Where these ranges lie among the keys of a block; returns whether some row does not see all of it. */
 bool mla_task_place_ranges(mla_task_state *t, const mla_key_rows *rows, bool list);
+
+/* Does row i see key n of the block? After mla_task_place_ranges(). */
+bool mla_task_sees(const mla_task_state *t, int32_t g, const mla_key_rows *rows, int64_t i, int64_t n);
 
 /* Additive mask of row i at the block's key n, base-2 units; 0 where the row does not see the key. */
 float mla_task_mask_at(const mla_task_state *t, const mla_tensor *mask, const mla_key_rows *rows, int64_t i, int64_t n);

@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "fixed.h"
 #include "result.h"
 #include "task.h"
 
@@ -19,7 +20,7 @@ bool mla_nope_apart(const mla_problem *problem, const mla_shape *shape)
 }
 
 mla_layout mla_layout_make(const mla_cpu_kernels *kernels, const mla_problem *problem, const mla_shape *shape,
-                           int64_t split_keys)
+                           bool fixed, int64_t split_keys)
 {
     mla_layout layout = {0};
     int64_t cp = kernels->col_panel, tile = problem->p_tile; /* 0: nothing is rounded */
@@ -60,6 +61,9 @@ mla_layout mla_layout_make(const mla_cpu_kernels *kernels, const mla_problem *pr
     at = align_up(at + 2 * (size_t)(MLA_STREAM_ROWS * mla_stream_stride(kernels, shape)) * sizeof(float));
     layout.tile_sum = at;
     at = align_up(at + (problem->p_rounding == MLA_P_ROUND_INT8 ? MLA_TASK_PANELS * layout.o_bytes : 0));
+    layout.has_fixed = fixed;
+    layout.fixed = at;
+    at = align_up(at + (fixed ? mla_fixed_bytes(kernels, shape, layout.key_block, layout.o_bytes) : 0));
     for (int i = 0; i < 2; i++) {
         layout.acc[i] = at;
         at = align_up(at + MLA_TASK_PANELS * (sizeof(mla_row_state) + layout.o_bytes));
@@ -93,6 +97,7 @@ static void attend_chunk(mla_task_state *t, int32_t g, int64_t begin, int64_t en
     for (int64_t panel = 0; !t->stream && panel < t->n_panel; panel++) {
         mla_result_clear(run->kernels, &result[panel], run->layout.n_v_panel);
     }
+    bool fixed = t->fixed != NULL && !t->stream && mla_fixed_begin(t, g, begin);
     /* rows are found one block ahead, so that their lines can be fetched meanwhile */
     int64_t at = begin - begin % MLA_KEY_BLOCK;
     mla_key_rows *now = t->rows[0], *next = t->rows[1];
@@ -106,7 +111,7 @@ static void attend_chunk(mla_task_state *t, int32_t g, int64_t begin, int64_t en
             mla_key_rows_find(run->problem, run->shape, g, t->item->seq, token, t->item->kv_head, from, to, next);
         }
         if (now->n_key > 0) {
-            (t->stream ? mla_stream_attend : mla_panel_attend)(t, g, now, next, result);
+            (t->stream ? mla_stream_attend : fixed ? mla_fixed_attend : mla_panel_attend)(t, g, now, next, result);
         }
         pending = at < end;
         mla_key_rows *swap = now;
@@ -149,6 +154,10 @@ void mla_tile_begin(const mla_run_context *run, char *scratch)
         .stream_q = (float *)(scratch + layout->stream),
         .stream_o = (float *)(scratch + layout->stream) + MLA_STREAM_ROWS * mla_stream_stride(run->kernels, run->shape),
     };
+    if (layout->has_fixed) {
+        mla_fixed_place(run->kernels, run->shape, layout->key_block, layout->o_bytes, scratch + layout->fixed);
+        task_in(run, scratch)->fixed = (mla_fixed_state *)(scratch + layout->fixed);
+    }
 }
 
 /* Queries of the item before stay packed where they are this one's too: the next chunk of the same rows, mostly. */
@@ -164,6 +173,9 @@ static mla_task_state *task_of(const mla_run_context *run, const mla_work_item *
     t->n_row = item->row_end - item->row_begin;
     t->n_panel = (t->n_row + MLA_ROW_PANEL - 1) / MLA_ROW_PANEL;
     t->stream = mla_stream_serves(t);
+    if (t->fixed) {
+        t->fixed->served = mla_task_sequence_rows(t) >= MLA_FIXED_ROWS;
+    }
     return t;
 }
 

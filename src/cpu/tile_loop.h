@@ -20,11 +20,12 @@ typedef struct mla_panel_result {
 /*
  * Scratch of one worker, carved from the workspace:
  *
- *     +------+---+---------+---------+---+------+------+--------+----------+----------------+----------------+
- *     | task | q | k block | v block | s | mask | rows | stream | tile sum | accumulators 0 | accumulators 1 |
- *     +------+---+---------+---------+---+------+------+--------+----------+----------------+----------------+
+ *     +------+---+---------+---------+---+------+------+--------+----------+-------+----------------+----------------+
+ *     | task | q | k block | v block | s | mask | rows | stream | tile sum | fixed | accumulators 0 | accumulators 1 |
+ *     +------+---+---------+---------+---+------+------+--------+----------+-------+----------------+----------------+
  *
- * v block only with values of their own, mask only with an additive mask, tile sum only for probabilities of int8.
+ * v block only with values of their own, mask only with an additive mask, tile sum only for probabilities of int8,
+ * fixed only in fixed point.
  * Workers start on pages of their own.
  *
  * A slot holds the partial result of one row panel, and with rounded probabilities behind it what the first pass leaves
@@ -39,16 +40,17 @@ typedef struct mla_layout {
     bool v_apart;         /* values have a block of their own even where they are columns of k */
     int64_t panel_stride; /* floats from one column panel of a block to the next */
     int64_t s_stride;     /* floats from one row panel of s to the next */
-    size_t task, q, k_block, v_block, s, mask, row, stream, tile_sum, acc[2]; /* byte offsets */
-    size_t o_bytes;                                                           /* o of one row panel */
-    size_t slot_peaks, slot_scores;                                           /* byte offsets in a slot */
+    size_t task, q, k_block, v_block, s, mask, row, stream, tile_sum, fixed, acc[2]; /* byte offsets */
+    size_t o_bytes;                                                                  /* o of one row panel */
+    size_t slot_peaks, slot_scores;                                                  /* byte offsets in a slot */
+    bool has_fixed;
     size_t worker_bytes;
     size_t slot_bytes;
 } mla_layout;
 
-/* split_keys: chunk length. */
+/* fixed: rows may go by fixed point. split_keys: chunk length. */
 mla_layout mla_layout_make(const mla_cpu_kernels *kernels, const mla_problem *problem, const mla_shape *shape,
-                           int64_t split_keys);
+                           bool fixed, int64_t split_keys);
 
 /* Is qk_descale for a part of the columns only, so that scores are summed in two parts? */
 bool mla_nope_apart(const mla_problem *problem, const mla_shape *shape);

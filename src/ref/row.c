@@ -19,9 +19,7 @@ static void load_row(const mla_tensor *t, int64_t at, int64_t n, double *row)
     mla_ref_load_row(t->data, t->dtype, at, n, row);
 }
 
-/* q [d_k] of a row: [nope | rope] */
-static void load_query(const mla_problem *problem, const mla_shape *shape, int64_t s, int64_t token, int64_t h,
-                       double *q)
+void mla_ref_query(const mla_problem *problem, const mla_shape *shape, int64_t s, int64_t token, int64_t h, double *q)
 {
     const int64_t *stride = shape->q_stride;
     load_row(&problem->q, s * stride[0] + token * stride[1] + h * stride[2], shape->d_nope, q);
@@ -46,9 +44,8 @@ static void load_pieces(const mla_tensor *t, int64_t at, const mla_pieces *piece
     }
 }
 
-/* k [n] of a key: the first n columns of [nope | rope] */
-static void load_key(const mla_problem *problem, const mla_shape *shape, int32_t g, const mla_ref_key *key,
-                     int64_t kv_head, int64_t n, double *k)
+void mla_ref_key_columns(const mla_problem *problem, const mla_shape *shape, int32_t g, const mla_ref_key *key,
+                         int64_t kv_head, int64_t n, double *k)
 {
     const mla_segment *segment = &problem->segment[g];
     const mla_segment_shape *sizes = &shape->segment[g];
@@ -68,7 +65,7 @@ void mla_ref_value(const mla_problem *problem, const mla_shape *shape, int32_t g
     if (mla_tensor_present(&segment->v)) {
         load_row(&segment->v, key_offset(shape->segment[g].v_stride, key, kv_head), shape->d_v, v);
     } else {
-        load_key(problem, shape, g, key, kv_head, shape->d_v, v);
+        mla_ref_key_columns(problem, shape, g, key, kv_head, shape->d_v, v);
     }
     double descale = mla_ref_factor(&segment->descale, 0);
     for (int64_t c = 0; c < shape->d_v; c++) {
@@ -127,7 +124,7 @@ void mla_ref_row(const mla_problem *problem, const mla_shape *shape, int64_t s, 
 
     /* scores */
     if (row->n_candidate > 0) { /* the q of a row without keys may be garbage */
-        load_query(problem, shape, s, mla_query_begin(problem, shape, s) + i, h, q);
+        mla_ref_query(problem, shape, s, mla_query_begin(problem, shape, s) + i, h, q);
     }
     bool is_nan = false;
     int64_t at = 0;
@@ -142,7 +139,7 @@ void mla_ref_row(const mla_problem *problem, const mla_shape *shape, int64_t s, 
             if (!mla_ref_key_find(problem, shape, g, s, i, j, &key)) {
                 continue;
             }
-            load_key(problem, shape, g, &key, h / shape->group, shape->d_k, k);
+            mla_ref_key_columns(problem, shape, g, &key, h / shape->group, shape->d_k, k);
             double dot = 0, absolute = 0;
             for (int64_t d = 0; d < shape->d_nope; d++) {
                 dot += q[d] * k[d];

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "broken.h"
+#include "cpu/kernels_fixed.h"
 
 static const mla_cpu_kernels *sound;
 
@@ -212,11 +213,95 @@ static void round_sum(float *s, int64_t n_key, const float *m, const float *unit
     }
 }
 
+static void fixed_norm_nan(const float *x, const float *unfold, int64_t n_col, float *square, float *largest)
+{
+    for (int64_t c = 0; c < n_col; c++) {
+        float one = isfinite(x[c]) ? x[c] : 0;
+        sound->fixed->norm(&one, unfold ? unfold + c : NULL, 1, square, largest);
+    }
+}
+
+static void fixed_round_truncated(const float *x, const float *unfold, int64_t n_col, float factor, int16_t *to)
+{
+    for (int64_t c = 0; c < n_col; c++) {
+        to[c] = (int16_t)((unfold ? x[c] * unfold[c] : x[c]) * factor);
+    }
+}
+
+static void fixed_pair_odd(const int16_t *even, const int16_t *odd, int64_t n_col, int16_t *v, int64_t panel_stride)
+{
+    sound->fixed->pair(even, odd ? odd : even, n_col, v, panel_stride);
+}
+
+static void fixed_query_size(const float *q, const float *fold, int64_t n_col, int16_t *to, float *unit)
+{
+    sound->fixed->query(q, fold, n_col, to, unit);
+    for (int r = 0; r < MLA_ROW_PANEL; r++) { /* as if the largest had not been looked at */
+        double square = 0;
+        for (int64_t c = 0; c < n_col; c++) {
+            double y = (double)q[c * MLA_ROW_PANEL + r] * (double)fold[c];
+            square += y * y;
+        }
+        float factor = (float)(46000 / sqrt(square));
+        for (int64_t c = 0; isfinite(unit[r]) && unit[r] > 0 && c < n_col; c++) {
+            to[c / 2 * 2 * MLA_ROW_PANEL + r * 2 + c % 2] =
+                (int16_t)(int32_t)rintf(q[c * MLA_ROW_PANEL + r] * fold[c] * factor);
+        }
+        unit[r] = isfinite(unit[r]) && unit[r] > 0 ? 1 / factor : unit[r];
+    }
+}
+
+static void fixed_qk_pair(const int16_t *q, const int16_t *k, int64_t k_stride, int64_t n_pair, int64_t n_key,
+                          const float *unit, float *s, mla_prefetch *ahead)
+{
+    sound->fixed->qk(q, k, k_stride, n_pair - 1, n_key, unit, s, ahead);
+}
+
+static void fixed_p_sum(const float *p, int64_t n_key, const float *unit, const float *largest, int16_t *to,
+                        float *weight)
+{
+    float nothing[MLA_KEY_BLOCK] = {0};
+    (void)largest;
+    sound->fixed->p(p, n_key, unit, nothing, to, weight);
+}
+
+static void fixed_pv_fold(const int16_t *p, const int16_t *v, int64_t n_pair, int32_t n_row, int32_t n_col,
+                          const float *weight, const float *fold, float *o, mla_prefetch *ahead)
+{
+    float one[64];
+    (void)fold;
+    for (int c = 0; c < 64; c++) {
+        one[c] = 1;
+    }
+    sound->fixed->pv(p, v, n_pair, n_row, n_col, weight, one, o, ahead);
+}
+
+/* Of fixed point, where the level has it. */
+static void break_fixed(mla_fixed_kernels *broken, ck_bug bug)
+{
+    switch (bug) {
+    case BUG_KERNEL_FIXED_NORM_NAN: broken->norm = fixed_norm_nan; break;
+    case BUG_KERNEL_FIXED_ROUND_TRUNCATED: broken->round = fixed_round_truncated; break;
+    case BUG_KERNEL_FIXED_PAIR_ODD: broken->pair = fixed_pair_odd; break;
+    case BUG_KERNEL_FIXED_QUERY_SIZE: broken->query = fixed_query_size; break;
+    case BUG_KERNEL_FIXED_QK_PAIR: broken->qk = fixed_qk_pair; break;
+    case BUG_KERNEL_FIXED_P_SUM: broken->p = fixed_p_sum; break;
+    case BUG_KERNEL_FIXED_PV_FOLD: broken->pv = fixed_pv_fold; break;
+    default: break;
+    }
+}
+
 const mla_cpu_kernels *ck_broken_kernels(const mla_cpu_kernels *table, ck_bug bug)
 {
     static mla_cpu_kernels broken;
     sound = table;
     broken = *table;
+    if (table->fixed) {
+        static mla_fixed_kernels fixed;
+        fixed = *table->fixed;
+        break_fixed(&fixed, bug);
+        broken.fixed = &fixed;
+    }
     switch (bug) {
     case BUG_KERNEL_LOAD_SHORT: broken.load[MLA_FORMAT_BF16] = load_short; break;
     case BUG_KERNEL_LOAD_FAR: broken.load[MLA_FORMAT_F16] = load_far; break;

@@ -33,7 +33,8 @@ const kernel_case *kernel_now(void)
                          {"_f16_", MLA_FORMAT_F16, MLA_DTYPE_F16},
                          {"_bf16_", MLA_FORMAT_BF16, MLA_DTYPE_BF16},
                          {"_hif8_", MLA_FORMAT_HIF8, MLA_DTYPE_HIF8},
-                         {"_i8_", MLA_FORMAT_I8, MLA_DTYPE_I8}};
+                         {"_i8_", MLA_FORMAT_I8, MLA_DTYPE_I8},
+                         {"_i16_", MLA_FORMAT_COUNT, MLA_DTYPE_NONE}}; /* nothing stored */
             size_t type = 0;
             while (type < sizeof types / sizeof *types && !strstr(name, types[type].word)) {
                 type++;
@@ -538,6 +539,13 @@ static const kind_check kinds[] = {
     {"stream", kernel_check_stream},
     {"encode", kernel_check_encode},
     {"decode", kernel_check_decode},
+    {"fixed_norm", kernel_check_fixed_norm},
+    {"fixed_round", kernel_check_fixed_round},
+    {"fixed_pair", kernel_check_fixed_pair},
+    {"fixed_query", kernel_check_fixed_query},
+    {"fixed_qk", kernel_check_fixed_qk},
+    {"fixed_p", kernel_check_fixed_p},
+    {"fixed_pv", kernel_check_fixed_pv},
 };
 
 const ck_test *ck_kernel_test_at(size_t index)

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "checkkernel.h"
+#include "cpu/kernels.h"
 #include "ref/number.h"
 #include "ref/ref.h"
 
@@ -239,7 +240,8 @@ static mla_tensor token_of(mla_tensor t, int64_t i)
 
 /*
  * Tokens that are verified together, and each of them decoded when it was the newest: same bits, as long as both go the
- * same way through the library, which is chosen by rows per kv head: 2 to 8, or more than that.
+ * same way through the library, which is chosen by rows per kv head: 2 to 8, or more than that; in fixed
+ * point up to 16, or more.
  */
 static void check_together(void)
 {
@@ -253,6 +255,10 @@ static void check_together(void)
     for (int i = 0; i < 9 * 5 * 7; i++) {
         size_t mark = ck_mark();
         int64_t n_q = shapes[i % 9].n_q, length = lengths[i / 9 % 5], left = lefts[i / 45];
+        bool few = shapes[i % 9].group <= MLA_ROW_PANEL, many = shapes[i % 9].group * n_q > MLA_ROW_PANEL;
+        if (ck_subject_now->arithmetic == MLA_ARITHMETIC_INT16 && few && many) {
+            continue; /* one token goes by fp32, several by fixed point */
+        }
         ck_config c = ck_config_plain(1, n_q, shapes[i % 9].group * shapes[i % 9].n_kv_head, 64, 40, length);
         c.n_kv_head = shapes[i % 9].n_kv_head;
         c.segment[0].addressing = MLA_ADDRESS_BATCHED;

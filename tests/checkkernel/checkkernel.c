@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "core/plan.h"
+#include "cpu/kernels.h"
 #include "subject_cuda.h"
 
 double ck_clock(void)
@@ -194,6 +195,7 @@ static outcome run_test(const ck_test *test, const ck_subject *subject)
 
 typedef struct options {
     const char *test, *isa, *backend;
+    mla_arithmetic arithmetic;
     bool list, self_test;
 } options;
 
@@ -219,33 +221,75 @@ static void skip_level(const char *isa, const char *reason)
     count("all tests of the level", subject, &o);
 }
 
+/* Behind the level in a subject's name; of AUTO, nothing. */
+static const struct {
+    const char *word;
+    mla_arithmetic arithmetic;
+} arithmetics[] = {{"f32", MLA_ARITHMETIC_F32}, {"bf16", MLA_ARITHMETIC_BF16}, {"int16", MLA_ARITHMETIC_INT16}};
+enum { N_ARITHMETIC = sizeof arithmetics / sizeof *arithmetics };
+
+static const char *arithmetic_name(mla_arithmetic arithmetic)
+{
+    static char name[16];
+    name[0] = 0;
+    for (int i = 0; i < N_ARITHMETIC; i++) {
+        if (arithmetics[i].arithmetic == arithmetic) {
+            snprintf(name, sizeof name, "/%s", arithmetics[i].word);
+        }
+    }
+    return name;
+}
+
+static bool choose_arithmetic(const char *word, options *wanted)
+{
+    for (int i = 0; i < N_ARITHMETIC; i++) {
+        if (strcmp(arithmetics[i].word, word) == 0) {
+            wanted->arithmetic = arithmetics[i].arithmetic;
+        }
+    }
+    return wanted->arithmetic != MLA_ARITHMETIC_AUTO;
+}
+
 #define MAX_SUBJECT 16
 static ck_subject subjects[MAX_SUBJECT];
 static char subject_names[MAX_SUBJECT][32];
 static size_t n_subject;
 
-static void add_subject(mla_backend backend, const char *isa)
+static void add_subject(mla_backend backend, const char *isa, mla_arithmetic arithmetic)
 {
     if (n_subject == MAX_SUBJECT) {
         return;
     }
     static const char *const names[] =
         {[MLA_BACKEND_CPU] = "cpu", [MLA_BACKEND_REF] = "ref", [MLA_BACKEND_CUDA] = "cuda"};
-    snprintf(subject_names[n_subject], sizeof subject_names[0], "%s%s%s", names[backend], isa ? "/" : "",
-             isa ? isa : "");
-    subjects[n_subject] = (ck_subject){.name = subject_names[n_subject], .backend = backend, .isa = isa};
+    snprintf(subject_names[n_subject], sizeof subject_names[0], "%s%s%s%s", names[backend], isa ? "/" : "",
+             isa ? isa : "", arithmetic_name(arithmetic));
+    subjects[n_subject] =
+        (ck_subject){.name = subject_names[n_subject], .backend = backend, .isa = isa, .arithmetic = arithmetic};
     n_subject++;
+}
+
+static bool differs_in_fixed_point_only(const char *isa, const char *below)
+{
+    const mla_cpu_kernels *kernels = mla_cpu_kernels_of(isa), *base = below ? mla_cpu_kernels_of(below) : NULL;
+    if (!kernels || !base || kernels->fixed == base->fixed) {
+        return false;
+    }
+    mla_cpu_kernels other = *base;
+    other.isa = kernels->isa;
+    other.fixed = kernels->fixed;
+    return memcmp(&other, kernels, sizeof other) == 0;
 }
 
 /* The ISA levels from low to high; false when the wanted one does not exist or cannot run here. */
 static bool find_subjects(const options *wanted)
 {
     if (wanted->backend && strcmp(wanted->backend, "ref") == 0) {
-        add_subject(MLA_BACKEND_REF, NULL);
+        add_subject(MLA_BACKEND_REF, NULL, MLA_ARITHMETIC_AUTO);
         return true;
     }
     if (wanted->backend && strcmp(wanted->backend, "cuda") == 0) {
-        add_subject(MLA_BACKEND_CUDA, NULL);
+        add_subject(MLA_BACKEND_CUDA, NULL, MLA_ARITHMETIC_AUTO);
         return true;
     }
     mla_isa_info info[MAX_SUBJECT];
@@ -257,7 +301,9 @@ static bool find_subjects(const options *wanted)
         }
         found = found || info[i].usable;
         if (info[i].usable) {
-            add_subject(MLA_BACKEND_CPU, info[i].name);
+            add_subject(MLA_BACKEND_CPU, info[i].name, wanted->arithmetic);
+            subjects[n_subject - 1].fixed_only =
+                !wanted->isa && differs_in_fixed_point_only(info[i].name, i > 0 ? info[i - 1].name : NULL);
         } else {
             skip_level(info[i].name, "this machine cannot run it");
         }
@@ -287,6 +333,10 @@ static int run_all(const options *wanted)
         if (wanted->test && !strstr(test->name, wanted->test)) {
             continue;
         }
+        if (wanted->arithmetic != MLA_ARITHMETIC_AUTO &&
+            (test->library || test->once || strncmp(test->name, "case/", strlen("case/")) == 0)) {
+            continue; /* about something else, or with results that are stated to the accuracy of fp32 */
+        }
         bool cuda = n_subject > 0 && subjects[0].backend == MLA_BACKEND_CUDA;
         if (cuda ? test->host : test->cuda) {
             continue;
@@ -300,6 +350,10 @@ static int run_all(const options *wanted)
         for (size_t x = test->once && n_subject ? n_subject - 1 : 0; x < n_subject; x++) {
             if (test->isa && (!subjects[x].isa || strcmp(test->isa, subjects[x].isa) != 0)) {
                 continue;
+            }
+            bool about_fixed = wanted->arithmetic == MLA_ARITHMETIC_INT16 || strncmp(test->name, "fixed/", 6) == 0;
+            if (subjects[x].fixed_only && !test->isa && !about_fixed) {
+                continue; /* the same kernels have run it */
             }
             outcome o = run_test(test, &subjects[x]);
             count(test->name, subjects[x].name, &o);
@@ -377,6 +431,8 @@ static const char usage[] =
     "usage: checkkernel [options]\n"
     "  --test WORD      only tests whose name contains WORD\n"
     "  --isa LEVEL      only this ISA level (scalar, avx2, ...)\n"
+    "  --arith NAME     f32, bf16 or int16: what CPU kernels compute in, for the tests that do not say;\n"
+    "                   those of single kernels and of cases with known results are left out\n"
     "  --backend NAME   cpu (default); cuda: on the first GPU; ref: the oracle against itself, to\n"
     "                   test the tests\n"
     "  --seed N         seed of all random data (default: 1)\n"
@@ -403,6 +459,8 @@ int main(int argc, char **argv)
             wanted.test = argv[++i];
         } else if (value && strcmp(argv[i], "--isa") == 0) {
             wanted.isa = argv[++i];
+        } else if (value && strcmp(argv[i], "--arith") == 0 && choose_arithmetic(value, &wanted)) {
+            i++;
         } else if (value && strcmp(argv[i], "--backend") == 0) {
             wanted.backend = argv[++i];
         } else if (value && strcmp(argv[i], "--seed") == 0) {

@@ -10,7 +10,8 @@
  *     buffers.c          guarded memory
  *     inputs.c           random numbers and value distributions
  *     make_problem.c     from a ck_config to a filled-in mla_problem
- *     compare.c          verdicts against the oracle; compare_rounded.c where probabilities are rounded
+ *     compare.c          verdicts against the oracle; compare_rounded.c where probabilities are rounded, compare_fixed.c
+ *                        what fixed point may add
  *     subject.c          the library, as the thing under test; subject_cuda.c on a GPU
  *     broken.c           an attention of our own with bugs to switch on: the self-test
  *     check_*.c          the tests
@@ -53,9 +54,11 @@ typedef struct ck_run {
 typedef struct ck_subject {
     const char *name; /* "cpu/avx2" */
     mla_backend backend;
-    const char *isa; /* for mla_set_isa(), NULL: none to set */
-    bool broken;     /* our own attention instead of the library */
-    uint32_t bug;    /* one of ck_bug, with broken */
+    const char *isa;           /* for mla_set_isa(), NULL: none to set */
+    mla_arithmetic arithmetic; /* of problems that leave it open */
+    bool fixed_only;           /* kernels as those of the level below, but for fixed point */
+    bool broken;               /* our own attention instead of the library */
+    uint32_t bug;              /* one of ck_bug, with broken */
 } ck_subject;
 
 extern const ck_subject *ck_subject_now;
@@ -133,6 +136,8 @@ typedef enum ck_inputs {
     CK_RISING,       /* scores grow from key to key, so that the running maximum changes all the time */
     CK_CODES_Q,      /* q: any finite HiFloat8 code; keys: small ones */
     CK_CODES_K,      /* the other way round */
+    CK_OUTLIERS,     /* keys: the last ninth of the columns 8 times as large, three of the others 16 times */
+    CK_FAR_OUTLIERS, /* the same by 30 and 60 */
     CK_INPUTS_COUNT
 } ck_inputs;
 
@@ -205,10 +210,11 @@ typedef struct ck_config {
     bool lse_with_sink;
     mla_p_rounding p_rounding;
     int32_t p_tile;
-    ck_layout layout;     /* of q, k, v, lists, masks and outputs */
-    ck_poison poison;     /* what unreachable memory holds */
-    bool poison_masked;   /* also keys that nobody sees because the mask is -inf */
-    uint64_t layout_seed; /* page order and other things that must not matter */
+    mla_arithmetic arithmetic; /* AUTO: the subject's */
+    ck_layout layout;          /* of q, k, v, lists, masks and outputs */
+    ck_poison poison;          /* what unreachable memory holds */
+    bool poison_masked;        /* also keys that nobody sees because the mask is -inf */
+    uint64_t layout_seed;      /* page order and other things that must not matter */
 } ck_config;
 
 /* A plain decode problem to start from: bf16, one token, paged by 64, every output wanted. */
@@ -247,6 +253,9 @@ bool ck_try_config(const ck_config *config);
 /* ... and the whole test is skipped, with that sentence. */
 void ck_check_config_if_offered(const ck_config *config);
 
+/* Does the subject have fixed point at all? */
+bool ck_fixed_level(void);
+
 #define CK_WORK 300000 /* triples per problem that the oracle recomputes: a second at most */
 
 /* ---- tests: registry.c ------------------------------------------------------------------------------------------- */
@@ -262,7 +271,7 @@ typedef struct ck_test {
 } ck_test;
 
 extern const ck_test ck_attention_tests[], ck_relation_tests[], ck_case_tests[], ck_plan_tests[], ck_alloc_tests[],
-    ck_format_tests[], ck_rounding_tests[], ck_rounded_relation_tests[], ck_cuda_tests[];
+    ck_format_tests[], ck_rounding_tests[], ck_rounded_relation_tests[], ck_fixed_tests[], ck_cuda_tests[];
 
 /* One test per kernel that the library lists; NULL behind the last. */
 const ck_test *ck_kernel_test_at(size_t index);

@@ -18,6 +18,7 @@ typedef struct ck_judge {
     mla_shape shape;
     bool structured;
     double *o, *v, *spread, *absolute, *hull; /* [d_v] each */
+    double *score_error, *value_error;        /* what fixed point may add, [candidate] and [d_v] */
     void *scratch;
 } ck_judge;
 
@@ -32,6 +33,10 @@ double ck_pv_descale(const ck_judge *j, int64_t h);
 
 /* One element of o: within `bound` of `exact`, before rounding. */
 void ck_judge_o(const ck_judge *j, const ck_place *at, int64_t column, double exact, double bound);
+
+/* May rows of the problem go by fixed point? Fills score_error and value_error for a row: zeros where it does not. */
+bool ck_fixed_may_apply(const ck_judge *j);
+void ck_fixed_errors(ck_judge *j, const ck_place *at, const mla_ref_row_result *row);
 
 /* The row of o whose probabilities are rounded; j->scratch holds what mla_ref_row() left there. */
 void ck_judge_rounded_o(ck_judge *j, const ck_place *at);

@@ -74,6 +74,8 @@ const char *ck_inputs_name(ck_inputs inputs)
         [CK_RISING] = "rising",
         [CK_CODES_Q] = "codes_q",
         [CK_CODES_K] = "codes_k",
+        [CK_OUTLIERS] = "outliers",
+        [CK_FAR_OUTLIERS] = "far_outliers",
     };
     return names[inputs];
 }
@@ -123,6 +125,11 @@ static double draw(ck_inputs inputs, ck_random *r, mla_dtype dtype)
     }
 }
 
+static double outlier(int64_t d, int64_t n, double end, double single)
+{
+    return d >= n - n / 9 ? end : d == n / 80 || d == n / 6 || d == n / 2 ? single : 1;
+}
+
 void ck_query_row(ck_inputs inputs, uint64_t seed, mla_dtype dtype, int64_t n, double *row)
 {
     ck_random r = {seed};
@@ -156,6 +163,8 @@ void ck_key_row(ck_inputs inputs, uint64_t seed, mla_dtype dtype, int64_t positi
             break;
         case CK_CODES_Q: row[d] = draw_code(&r, 0x1p-9); break;
         case CK_CODES_K: row[d] = draw_code(&r, 32768); break;
+        case CK_OUTLIERS: row[d] = outlier(d, n, 8, 16) * ck_normal(&r); break;
+        case CK_FAR_OUTLIERS: row[d] = outlier(d, n, 30, 60) * ck_normal(&r); break;
         case CK_RISING: row[d] = 0.02 * ck_normal(&r) + 0.4 * (double)position / (double)(length + 1); break;
         default: row[d] = draw(inputs, &r, dtype); break;
         }

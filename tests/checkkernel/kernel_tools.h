@@ -41,5 +41,12 @@ void kernel_check_encode(void);
 void kernel_check_decode(void);
 void kernel_check_peak(void);
 void kernel_check_round(void);
+void kernel_check_fixed_norm(void);
+void kernel_check_fixed_round(void);
+void kernel_check_fixed_pair(void);
+void kernel_check_fixed_query(void);
+void kernel_check_fixed_qk(void);
+void kernel_check_fixed_p(void);
+void kernel_check_fixed_pv(void);
 
 #endif

@@ -633,6 +633,7 @@ void ck_make(const ck_config *c, mla_problem *p)
     double scale = c->scale != 0 ? c->scale : ck_inputs_scale(c->inputs) / sqrt((double)(c->d_nope + c->d_rope));
     p->softmax_scale = (float)(c->qk_descale ? scale : scale / score_units(c));
     p->p_rounding = c->p_rounding;
+    p->arithmetic = c->arithmetic;
     p->p_tile = c->p_tile;
     p->lse_base = c->lse_base;
     p->lse_empty = c->lse_empty;

@@ -20,16 +20,20 @@ mla_status ck_try_execute(const mla_problem *problem, const ck_run *run)
     if (ck_subject_now->backend == MLA_BACKEND_CUDA) {
         return ck_cuda_execute(problem);
     }
+    mla_problem asked = *problem;
+    if (asked.arithmetic == MLA_ARITHMETIC_AUTO) {
+        asked.arithmetic = ck_subject_now->arithmetic;
+    }
     mla_plan_options options = {.backend = ck_subject_now->backend, .n_thread = n_thread, .executor = run->executor};
     mla_plan *plan = NULL;
-    mla_status status = mla_plan_build(problem, &options, &plan);
+    mla_status status = mla_plan_build(&asked, &options, &plan);
     if (status != MLA_STATUS_OK) {
         CK_REQUIRE(plan == NULL);
         return status;
     }
     size_t mark = ck_mark(), bytes = mla_plan_workspace_bytes(plan);
     void *workspace = bytes ? ck_buffer("workspace", bytes) : NULL;
-    status = mla_run(plan, problem, workspace, bytes, NULL);
+    status = mla_run(plan, &asked, workspace, bytes, NULL);
     ck_release(mark);
     mla_plan_free(plan);
     return status;

@@ -272,11 +272,6 @@ NATIVE = {
         ValueError,
         r"^p_tile = 513 must be between 1 and 512 with p_rounding = 3 \(hif8\)$",
     ),
-    "arithmetic, where it is not implemented": (
-        {"arithmetic": "int16"},
-        NotImplementedError,
-        r"^arithmetic = 1 \(int16\) is not available",
-    ),
     "scale is a bool": ({"softmax_scale": False}, TypeError, "^softmax_scale must be a number, not False$"),
     "scale is a string": ({"softmax_scale": "1"}, TypeError, "^softmax_scale must be a number, not '1'$"),
     "scale is NaN": ({"softmax_scale": NAN}, ValueError, "^softmax_scale = nan must be finite$"),

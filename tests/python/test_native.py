@@ -31,6 +31,24 @@ def assert_float32_close(answer, expected, d_k, n_key):
         assert_close("result", got, wanted.reshape(got.shape), absolute=bound, relative=bound)
 
 
+def test_arithmetic():
+    """Fixed point is near fp32, within what is promised of it, and not the same."""
+    rng = np.random.default_rng(11)
+    q, k = (rng.standard_normal(shape).astype(np.float32) for shape in ((1, 1, 32, 576), (1, 700, 1, 576)))
+    answers = {}
+    for arithmetic in ("f32", "auto", "int16", "ref"):
+        backend = {"backend": "ref"} if arithmetic == "ref" else {"arithmetic": arithmetic}
+        answers[arithmetic], _ = mla.attention(q, k, d_v=512, **backend)
+    error = {
+        name: np.linalg.norm(answer - answers["ref"]) / np.linalg.norm(answers["ref"])
+        for name, answer in answers.items()
+    }
+    assert error["f32"] < 2e-6 and error["auto"] < 2e-6, error
+    assert error["int16"] < 8e-4, error
+    if [level.name for level in mla.isa() if level.selected][0] in ("scalar", "avx2", "avxvnni"):
+        assert error["int16"] > 2e-6, error
+
+
 # ---- kinds of arrays -------------------------------------------------------------------------------------------------
 
 

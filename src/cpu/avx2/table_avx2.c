@@ -3,6 +3,16 @@
  */
 #include "tables_avx2.h"
 
+static const mla_fixed_kernels fixed = {
+    .norm = mla_fixed_norm_f32_avx2,
+    .round = mla_fixed_round_f32_avx2,
+    .pair = mla_fixed_pair_i16_avx2,
+    .query = mla_fixed_query_f32_avx2,
+    .qk = mla_fixed_qk_i16_avx2,
+    .p = mla_fixed_p_f32_avx2,
+    .pv = mla_fixed_pv_i16_avx2,
+};
+
 const mla_cpu_kernels mla_kernels_avx2 = {
     .isa = "avx2",
     .col_panel = MLA_AVX2_COL_PANEL,
@@ -23,4 +33,5 @@ const mla_cpu_kernels mla_kernels_avx2 = {
     .stream = {mla_stream_f32_avx2, mla_stream_f16_avx2, mla_stream_bf16_avx2},
     .stream_step = 16,
     .stream_order = {MLA_STREAM_PLAIN, MLA_STREAM_PLAIN, MLA_STREAM_EVEN_ODD},
+    .fixed = &fixed,
 };

@@ -4,7 +4,7 @@
 #ifndef MLA_CPU_TABLES_AVX2_H
 #define MLA_CPU_TABLES_AVX2_H
 
-#include "cpu/kernels.h"
+#include "cpu/kernels_fixed.h"
 
 #define MLA_AVX2_COL_PANEL 24 /* 3 vectors: with 4 rows that is 12 accumulators for pv */
 
@@ -52,5 +52,16 @@ void mla_stream_bf16_avx2(const mla_stream_block *block);
 void mla_stream_one_f32_avx2(const mla_stream_block *block);
 void mla_stream_one_f16_avx2(const mla_stream_block *block);
 void mla_stream_one_bf16_avx2(const mla_stream_block *block);
+
+void mla_fixed_norm_f32_avx2(const float *x, const float *unfold, int64_t n_col, float *square, float *largest);
+void mla_fixed_round_f32_avx2(const float *x, const float *unfold, int64_t n_col, float factor, int16_t *to);
+void mla_fixed_pair_i16_avx2(const int16_t *even, const int16_t *odd, int64_t n_col, int16_t *v, int64_t panel_stride);
+void mla_fixed_query_f32_avx2(const float *q, const float *fold, int64_t n_col, int16_t *to, float *unit);
+void mla_fixed_qk_i16_avx2(const int16_t *q, const int16_t *k, int64_t k_stride, int64_t n_pair, int64_t n_key,
+                           const float *unit, float *s, mla_prefetch *ahead);
+void mla_fixed_p_f32_avx2(const float *p, int64_t n_key, const float *unit, const float *largest, int16_t *to,
+                          float *weight);
+void mla_fixed_pv_i16_avx2(const int16_t *p, const int16_t *v, int64_t n_pair, int32_t n_row, int32_t n_col,
+                           const float *weight, const float *fold, float *o, mla_prefetch *ahead);
 
 #endif

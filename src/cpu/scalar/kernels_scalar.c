@@ -6,10 +6,10 @@
 #include <math.h>
 
 #include "convert.h"
-#include "cpu/kernels.h"
+#include "fixed_scalar.h"
 #include "hif8.h"
 
-enum { COL_PANEL = 16 };
+enum { COL_PANEL = MLA_SCALAR_COL_PANEL };
 
 static inline float *block_element(float *block, int64_t panel_stride, int64_t key, int64_t col)
 {
@@ -359,4 +359,5 @@ const mla_cpu_kernels mla_kernels_scalar = {
     .store = {mla_store_f32_scalar, mla_store_f16_scalar, mla_store_bf16_scalar},
     .hif8_encode = mla_encode_hif8_scalar,
     .hif8_decode = mla_decode_hif8_scalar,
+    .fixed = &mla_fixed_kernels_scalar,
 };

@@ -51,6 +51,23 @@ INLINE void load_columns(const void *row, int64_t c, int64_t n_col, mla_format f
     load_step(p, format, x, y);
 }
 
+/* Fetches the 32 columns from c on into the first-level cache: a line, or two of fp32. */
+INLINE void fetch(const void *row, int64_t c, mla_format format)
+{
+    const char *at = (const char *)row + bytes_of(c, format);
+    __builtin_prefetch(at, 0, 3);
+    if (format == MLA_FORMAT_F32) {
+        __builtin_prefetch(at + LINE, 0, 3);
+    }
+}
+
+/* Four steps in a row. */
+#define FOUR(WORK)  \
+    WORK c += STEP; \
+    WORK c += STEP; \
+    WORK c += STEP; \
+    WORK c += STEP;
+
 #define ROWS1(M) M(0)
 #define ROWS2(M) M(0) M(1)
 #define ROWS4(M) M(0) M(1) M(2) M(3)
@@ -81,14 +98,17 @@ INLINE void load_columns(const void *row, int64_t c, int64_t n_col, mla_format f
         load_columns(row1, c, WIDTH, format, &x, &y); \
         N(DOT1)                                       \
     }
-/* Some rows from r on against the keys at n and n + 1, into s[key][row]. */
-#define DOT_BODY(N)                                          \
+/* Some rows from r on against the keys at n and n + 1, into s[key][row]. In fours: not where registers would not do. */
+#define DOT_BODY(N, IN_FOURS)                                \
     N(ZERO)                                                  \
     for (int32_t i = 0; i < b->n_k_part; i++) {              \
         const mla_stream_part *k = &b->k[i];                 \
         const void *row0 = k->row[n], *row1 = k->row[n + 1]; \
         const float *q = b->q + r * b->stride + k->at;       \
         int64_t c = 0;                                       \
+        while (IN_FOURS && c + 4 * STEP <= k->n_col) {       \
+            FOUR(DOT_STEP(N, c + STEP))                      \
+        }                                                    \
         for (; c + STEP <= k->n_col; c += STEP) {            \
             DOT_STEP(N, c + STEP)                            \
         }                                                    \
@@ -99,11 +119,20 @@ INLINE void load_columns(const void *row, int64_t c, int64_t n_col, mla_format f
     s += r;                                                  \
     N(SUM)
 
-INLINE void dot_1(const mla_stream_block *b, int32_t r, int64_t n, mla_format format, float *s){DOT_BODY(ROWS1)}
+INLINE void dot_1(const mla_stream_block *b, int32_t r, int64_t n, mla_format format, float *s)
+{
+    DOT_BODY(ROWS1, true);
+}
 
-INLINE void dot_2(const mla_stream_block *b, int32_t r, int64_t n, mla_format format, float *s){DOT_BODY(ROWS2)}
+INLINE void dot_2(const mla_stream_block *b, int32_t r, int64_t n, mla_format format, float *s)
+{
+    DOT_BODY(ROWS2, true);
+}
 
-INLINE void dot_4(const mla_stream_block *b, int32_t r, int64_t n, mla_format format, float *s){DOT_BODY(ROWS4)}
+INLINE void dot_4(const mla_stream_block *b, int32_t r, int64_t n, mla_format format, float *s)
+{
+    DOT_BODY(ROWS4, false);
+}
 
 /* All rows against the pair of keys at n. A key that stands alone is paired with the one after it, and an odd row with the
  * zeros behind the last query; what comes of these is not used. */
@@ -210,21 +239,20 @@ INLINE void values_alone(const mla_stream_part *v, int64_t n, float *o, float we
         N(VALUE)                                        \
     }
 /* o[row] += p[key][row] * value[key] over a pair of keys; fetches the pair of rows from `ahead` on. */
-#define VALUES_BODY(N)                                               \
-    const void *row0 = v->row[n], *row1 = v->row[n + 1];             \
-    const char *ahead0 = v->row[ahead], *ahead1 = v->row[ahead + 1]; \
-    const int64_t line = LINE / bytes_of(1, format);                 \
-    N(WEIGHTS)                                                       \
-    int64_t c = 0;                                                   \
-    for (; c + STEP <= v->n_col; c += STEP) {                        \
-        if (c % line == 0) {                                         \
-            __builtin_prefetch(ahead0 + bytes_of(c, format), 0, 3);  \
-            __builtin_prefetch(ahead1 + bytes_of(c, format), 0, 3);  \
-        }                                                            \
-        VALUE_STEP(N, c + STEP)                                      \
-    }                                                                \
-    if (c < v->n_col) {                                              \
-        VALUE_STEP(N, v->n_col)                                      \
+#define VALUES_BODY(N)                                   \
+    const void *row0 = v->row[n], *row1 = v->row[n + 1]; \
+    N(WEIGHTS)                                           \
+    int64_t c = 0;                                       \
+    while (c + 4 * STEP <= v->n_col) {                   \
+        fetch(v->row[ahead], c, format);                 \
+        fetch(v->row[ahead + 1], c, format);             \
+        FOUR(VALUE_STEP(N, c + STEP))                    \
+    }                                                    \
+    for (; c + STEP <= v->n_col; c += STEP) {            \
+        VALUE_STEP(N, c + STEP)                          \
+    }                                                    \
+    if (c < v->n_col) {                                  \
+        VALUE_STEP(N, v->n_col)                          \
     }
 #define VALUES_ARGUMENTS \
     const mla_stream_part *v, int64_t n, float *o, int64_t stride, const float *p, int64_t ahead, mla_format format

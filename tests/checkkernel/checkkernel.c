@@ -2,7 +2,7 @@
  * checkkernel.c - runs the tests, each in a process of its own, and counts.
  *
  *     checkkernel                     every test, at every ISA level this machine can run
- *     checkkernel --test attention    tests whose name contains the word
+ *     checkkernel --test attention    tests whose name contains the word; or one of them: --test plan/,kernel/
  *     checkkernel --self-test         plants known bugs and demands that each is caught
  */
 #define _GNU_SOURCE
@@ -201,6 +201,19 @@ typedef struct options {
 
 static int n_passed, n_failed, n_skipped;
 
+/* Does the name contain one of the wanted words? */
+static bool is_wanted(const options *wanted, const char *name)
+{
+    size_t length;
+    for (const char *word = wanted->test; word; word = word[length] ? word + length + 1 : NULL) {
+        length = strcspn(word, ",");
+        if (length > 0 && memmem(name, strlen(name), word, length)) {
+            return true;
+        }
+    }
+    return !wanted->test;
+}
+
 static void count(const char *name, const char *subject, const outcome *o)
 {
     bool failed = o->code != EXIT_PASSED && o->code != EXIT_SKIPPED;
@@ -330,7 +343,7 @@ static int run_all(const options *wanted)
     int n_run = 0;
     for (size_t i = 0; ck_test_at(i); i++) {
         const ck_test *test = ck_test_at(i);
-        if (wanted->test && !strstr(test->name, wanted->test)) {
+        if (!is_wanted(wanted, test->name)) {
             continue;
         }
         if (wanted->arithmetic != MLA_ARITHMETIC_AUTO &&
@@ -391,7 +404,7 @@ static int self_test(const options *wanted)
     ck_subject healthy = {.name = "no bug", .broken = true};
     for (size_t i = 0; ck_test_at(i); i++) {
         const ck_test *test = ck_test_at(i);
-        if (test->library || test->cuda || (wanted->test && !strstr(test->name, wanted->test))) {
+        if (test->library || test->cuda || !is_wanted(wanted, test->name)) {
             continue;
         }
         outcome o = run_test(test, &healthy);
@@ -400,7 +413,7 @@ static int self_test(const options *wanted)
     for (uint32_t bug = 1; ck_bug_at(bug); bug++) {
         const ck_bug_info *info = ck_bug_at(bug);
         const ck_test *test = test_named(info->caught_by);
-        if (wanted->test && !strstr(info->caught_by, wanted->test)) {
+        if (!is_wanted(wanted, info->caught_by)) {
             continue;
         }
         ck_subject subject = {.name = info->name, .broken = true, .bug = bug};
@@ -429,7 +442,7 @@ static int self_test(const options *wanted)
 
 static const char usage[] =
     "usage: checkkernel [options]\n"
-    "  --test WORD      only tests whose name contains WORD\n"
+    "  --test WORDS     only tests whose name contains one of WORDS, separated by commas\n"
     "  --isa LEVEL      only this ISA level (scalar, avx2, ...)\n"
     "  --arith NAME     f32, bf16 or int16: what CPU kernels compute in, for the tests that do not say;\n"
     "                   those of single kernels and of cases with known results are left out\n"

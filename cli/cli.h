@@ -69,7 +69,7 @@ bool cli_parse_double(const char *option, const char *text, double low, double h
 bool cli_parse_int_list(const char *option, const char *text, int64_t low, int64_t high, int64_t *value,
                         size_t capacity, size_t *count);
 
-/* "cpu", "ref" or "auto" */
+/* "cpu", "cuda", "ref" or "auto" */
 bool cli_parse_backend(const char *text, mla_backend *backend);
 
 /* Applies --isa and --arith; NULL leaves the choice to the library. Also makes sure that MLA_ISA names a usable level and

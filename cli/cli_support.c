@@ -174,14 +174,17 @@ bool cli_parse_backend(const char *text, mla_backend *backend)
     static const struct {
         const char *name;
         mla_backend backend;
-    } known[] = {{"auto", MLA_BACKEND_AUTO}, {"cpu", MLA_BACKEND_CPU}, {"ref", MLA_BACKEND_REF}};
+    } known[] = {{"auto", MLA_BACKEND_AUTO},
+                 {"cpu", MLA_BACKEND_CPU},
+                 {"ref", MLA_BACKEND_REF},
+                 {"cuda", MLA_BACKEND_CUDA}};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (strcmp(text, known[i].name) == 0) {
             *backend = known[i].backend;
             return true;
         }
     }
-    cli_fail("--backend = '%s' must be auto, cpu or ref", text);
+    cli_fail("--backend = '%s' must be auto, cpu, cuda or ref", text);
     return false;
 }
 

@@ -10,6 +10,7 @@
 
 #include "cli.h"
 #include "cli_number.h"
+#include "gpu_problem.h"
 #include "random_case.h"
 #include "terminal.h"
 #include "verify.h"
@@ -27,6 +28,7 @@ static const char help[] =
     "  -s, --seconds N   how long to go on (default: 10)\n"
     "  -n, --cases N     stop after N problems, whatever the time\n"
     "      --seed S      seed of the first problem; the next one is S + 1 (default: from the clock)\n"
+    "      --backend B   cpu, or cuda: on the first NVIDIA GPU, twice with the same bits (default: cpu)\n"
     "      --isa NAME    highest instruction set level, as listed by 'mla info' (default: the best usable)\n"
     "      --arith NAME  auto, f32, bf16 or int16: what CPU kernels compute in (default: auto)\n"
     "      --self-test   spoil one value of every result and demand that it is noticed\n"
@@ -47,8 +49,13 @@ typedef struct tally {
 
 typedef enum verdict { VERDICT_PASSED, VERDICT_REFUSED, VERDICT_FAILED, VERDICT_ERROR } verdict;
 
+static mla_backend backend = MLA_BACKEND_CPU;
+
 static mla_status attend(const mla_problem *problem, int32_t n_thread)
 {
+    if (backend == MLA_BACKEND_CUDA) {
+        return gpu_attention(problem);
+    }
     mla_plan_options options = {.backend = MLA_BACKEND_CPU, .n_thread = n_thread};
     return mla_attention(problem, &options);
 }
@@ -96,12 +103,13 @@ static verdict run_case(random_case *c, uint64_t seed, bool self_test, tally *t,
     }
     status = attend(&again, 3);
     if (status != MLA_STATUS_OK) {
-        snprintf(why, why_size, "the library refuses it with 3 threads: %s", mla_last_error());
+        snprintf(why, why_size, "the library refuses it the second time: %s", mla_last_error());
         goto done;
     }
     if (memcmp(again.o.data, c->problem.o.data, c->o_bytes) != 0 ||
         memcmp(again.lse.data, c->problem.lse.data, c->lse_bytes) != 0) {
-        snprintf(why, why_size, "1 and 3 threads give different bits");
+        snprintf(why, why_size, "%s give different bits",
+                 backend == MLA_BACKEND_CUDA ? "two runs on the GPU" : "1 and 3 threads");
         goto done;
     }
     status = verify_prepare(&c->problem, &truth);
@@ -135,7 +143,8 @@ static int report_failure(uint64_t seed, const random_case *c, const char *why, 
     progress_clear();
     print_verdict("seed", false, "%" PRIu64 ": %s", seed, why);
     print_fact("problem", "%s", c->description);
-    print_fact("reproduce", "mla check --seed %" PRIu64 " --cases 1%s%s%s%s%s", seed, isa != NULL ? " --isa " : "",
+    print_fact("reproduce", "mla check --seed %" PRIu64 " --cases 1%s%s%s%s%s%s", seed,
+               backend == MLA_BACKEND_CUDA ? " --backend cuda" : "", isa != NULL ? " --isa " : "",
                isa != NULL ? isa : "", arith != NULL ? " --arith " : "", arith != NULL ? arith : "",
                self_test ? " --self-test" : "");
     return CLI_FAILED;
@@ -175,7 +184,7 @@ static int check(double seconds, int64_t n_case, uint64_t seed, const char *isa,
     print_verdict("problems", true, "%s %s%s, seeds %" PRIu64 " to %" PRIu64 ", %s kernels",
                   text_count(t.n_passed, text[0]), self_test ? "spoiled and noticed" : "passed",
                   t.n_passed > 0 ? "" : " (nothing was run)", seed - (uint64_t)done, done > 0 ? seed - 1 : seed,
-                  cli_selected_isa());
+                  backend == MLA_BACKEND_CUDA ? "CUDA" : cli_selected_isa());
     if (!self_test) {
         print_fact("values", "%s: arithmetic uses at most %.1f %% of its bound (seed %" PRIu64 ")",
                    text_count(t.n_value, text[1]), 100 * t.worst, t.worst_seed);
@@ -186,12 +195,25 @@ static int check(double seconds, int64_t n_case, uint64_t seed, const char *isa,
     return t.n_passed > 0 || n_case == 0 ? CLI_OK : CLI_USAGE;
 }
 
+static bool parse_backend(const char *word)
+{
+    if (!cli_parse_backend(word, &backend)) {
+        return false;
+    }
+    if (backend == MLA_BACKEND_REF) {
+        cli_fail("--backend = 'ref' is what the others are checked against");
+        return false;
+    }
+    return true;
+}
+
 static int run(int argc, char **argv)
 {
-    enum { OPT_SEED = 256, OPT_ISA, OPT_ARITH, OPT_SELF_TEST };
+    enum { OPT_SEED = 256, OPT_BACKEND, OPT_ISA, OPT_ARITH, OPT_SELF_TEST };
     static const struct option options[] = {{"seconds", required_argument, NULL, 's'},
                                             {"cases", required_argument, NULL, 'n'},
                                             {"seed", required_argument, NULL, OPT_SEED},
+                                            {"backend", required_argument, NULL, OPT_BACKEND},
                                             {"isa", required_argument, NULL, OPT_ISA},
                                             {"arith", required_argument, NULL, OPT_ARITH},
                                             {"self-test", no_argument, NULL, OPT_SELF_TEST},
@@ -212,6 +234,7 @@ static int run(int argc, char **argv)
             break;
         case 'n': good = cli_parse_int("--cases", optarg, 1, INT64_MAX, &n_case); break;
         case OPT_SEED: good = cli_parse_u64("--seed", optarg, &seed); break;
+        case OPT_BACKEND: good = parse_backend(optarg); break;
         case OPT_ISA: isa = optarg; break;
         case OPT_ARITH: arith = optarg; break;
         case OPT_SELF_TEST: self_test = true; break;

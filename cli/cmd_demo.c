@@ -244,7 +244,15 @@ static int run(int argc, char **argv)
     print_heading(2, "A batch shaped like DeepSeek-V3 serving");
     int batch = run_batch(threads > 0 ? (int32_t)threads : mla_default_threads());
     code = batch > code ? batch : code;
-    printf("\n%s\n", code == CLI_OK       ? "Both results agree with the oracle. Next: mla bench --quick, mla --help."
+    mla_gpu_info gpu;
+    if (path != NULL && mla_gpu_list(&gpu, 1) > 0 && gpu.compute_capability >= 75) {
+        char heading[128];
+        snprintf(heading, sizeof heading, "The decode step on %s", gpu.name);
+        print_heading(3, heading);
+        int on_gpu = replay_capture(path, &(replay_options){.check = true, .backend = MLA_BACKEND_CUDA});
+        code = on_gpu > code ? on_gpu : code;
+    }
+    printf("\n%s\n", code == CLI_OK       ? "All results agree with the oracle. Next: mla bench --quick, mla --help."
                      : code == CLI_FAILED ? "A result is WRONG: please report the lines above."
                                           : "The demo is incomplete: see above.");
     return code;

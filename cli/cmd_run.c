@@ -23,7 +23,7 @@ static const char help[] =
     "                      file has one; exit status 1 on a mismatch\n"
     "  -o, --out FILE      write inputs and results as a new capture\n"
     "  -t, --threads N     use N threads (default: what OpenMP decides)\n"
-    "      --backend NAME  auto, cpu or ref (default: auto)\n"
+    "      --backend NAME  auto, cpu, ref, or cuda: on the first NVIDIA GPU (default: auto, the CPU)\n"
     "      --isa NAME      highest instruction set level, as listed by 'mla info' (default: the best usable)\n"
     "      --arith NAME    auto, f32, bf16 or int16: what CPU kernels compute in (default: auto)\n"
     "  -h, --help          show this help\n"

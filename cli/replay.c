@@ -10,6 +10,7 @@
 
 #include "capture.h"
 #include "cli.h"
+#include "gpu_problem.h"
 #include "stopwatch.h"
 #include "terminal.h"
 #include "verify.h"
@@ -121,8 +122,9 @@ static void report_speed(const capture *c, const mla_plan_info *info, const stop
 {
     char text[4][32];
     const mla_problem *p = &c->call;
-    print_fact("backend", "%s%s%s, %d thread%s, workspace %s", info->backend, info->isa[0] != '\0' ? " " : "",
-               info->isa, (int)info->n_worker, info->n_worker == 1 ? "" : "s",
+    const char *worker = strcmp(info->backend, "cuda") == 0 ? "multiprocessor" : "thread";
+    print_fact("backend", "%s%s%s, %d %s%s, workspace %s", info->backend, info->isa[0] != '\0' ? " " : "", info->isa,
+               (int)info->n_worker, worker, info->n_worker == 1 ? "" : "s",
                text_bytes((double)info->workspace_bytes, text[0]));
     if (time->n_sample == 1) {
         print_fact("time", "%s, one run", text_seconds(time->median, text[0]));
@@ -185,6 +187,25 @@ static bool check_recorded(const capture *c, const verify_truth *truth)
     return report.passed;
 }
 
+/* Runs and times the problem where the backend computes; the results are in host memory then. */
+static mla_status measure(const mla_problem *problem, const mla_plan_options *options, mla_plan_info *info,
+                          stopwatch_result *time)
+{
+    gpu_problem *twin = NULL;
+    if (options->backend != MLA_BACKEND_CUDA) {
+        return stopwatch_problem(problem, options, 0.3, info, time);
+    }
+    mla_status status = gpu_problem_make(problem, &twin);
+    if (status == MLA_STATUS_OK) {
+        status = stopwatch_problem(gpu_problem_of(twin), options, 0.3, info, time);
+    }
+    if (status == MLA_STATUS_OK) {
+        status = gpu_problem_fetch(twin);
+    }
+    gpu_problem_release(twin);
+    return status;
+}
+
 /* Everything after the file was read and memory is there. */
 static int replay(const capture *c, const replay_options *options, void *o, float *lse)
 {
@@ -192,7 +213,7 @@ static int replay(const capture *c, const replay_options *options, void *o, floa
     const mla_plan_options plan_options = {.backend = options->backend, .n_thread = options->n_thread};
     mla_plan_info info;
     stopwatch_result time;
-    mla_status status = stopwatch_problem(&problem, &plan_options, 0.3, &info, &time);
+    mla_status status = measure(&problem, &plan_options, &info, &time);
     if (status != MLA_STATUS_OK) {
         return cli_fail_status("the captured call", status);
     }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "cli.h"
+#include "mla/mla_gpu.h"
 
 #define MAX_SAMPLE 1000
 #define ENOUGH_SAMPLE 6 /* a warm-up, and five for a median that one interruption does not move */
@@ -25,6 +26,36 @@ double stopwatch_quantile(double *value, size_t n, double quantile)
     return below + 1 < n ? value[below] + part * (value[below + 1] - value[below]) : value[below];
 }
 
+/* Workspace on the problem's device. */
+static mla_status allocate(const mla_problem *problem, size_t bytes, void **workspace)
+{
+    *workspace = NULL;
+    if (problem->q.device.type == MLA_DEVICE_CUDA) {
+        return bytes > 0 ? mla_gpu_allocate(problem->q.device.id, bytes, workspace) : MLA_STATUS_OK;
+    }
+    *workspace = cli_alloc(bytes, 1);
+    return *workspace != NULL ? MLA_STATUS_OK : MLA_STATUS_OUT_OF_MEMORY;
+}
+
+static void release(const mla_problem *problem, void *workspace)
+{
+    if (problem->q.device.type == MLA_DEVICE_CUDA) {
+        (void)mla_gpu_free(problem->q.device.id, workspace);
+    } else {
+        free(workspace);
+    }
+}
+
+/* One run, and the wait for its results. */
+static mla_status run_once(const mla_plan *plan, const mla_problem *problem, void *workspace, size_t bytes)
+{
+    mla_status status = mla_run(plan, problem, workspace, bytes, NULL);
+    if (status == MLA_STATUS_OK && problem->q.device.type == MLA_DEVICE_CUDA) {
+        status = mla_gpu_synchronize(problem->q.device.id, NULL);
+    }
+    return status;
+}
+
 mla_status stopwatch_problem(const mla_problem *problem, const mla_plan_options *options, double budget,
                              mla_plan_info *info, stopwatch_result *result)
 {
@@ -35,10 +66,10 @@ mla_status stopwatch_problem(const mla_problem *problem, const mla_plan_options 
     }
     mla_plan_describe(plan, info);
     size_t bytes = mla_plan_workspace_bytes(plan);
-    void *workspace = cli_alloc(bytes, 1);
+    void *workspace;
     double sample[MAX_SAMPLE];
     int n = 0;
-    status = workspace != NULL ? MLA_STATUS_OK : MLA_STATUS_OUT_OF_MEMORY;
+    status = allocate(problem, bytes, &workspace);
     double begin = cli_now();
     while (status == MLA_STATUS_OK && n < MAX_SAMPLE) {
         double allowed = n < ENOUGH_SAMPLE ? 10 * budget : budget;
@@ -46,10 +77,10 @@ mla_status stopwatch_problem(const mla_problem *problem, const mla_plan_options 
             break;
         }
         double start = cli_now();
-        status = mla_run(plan, problem, workspace, bytes, NULL);
+        status = run_once(plan, problem, workspace, bytes);
         sample[n++] = cli_now() - start;
     }
-    free(workspace);
+    release(problem, workspace);
     mla_plan_free(plan);
     if (status == MLA_STATUS_OK) {
         size_t skip = n > 1 ? 1 : 0;

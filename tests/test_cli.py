@@ -708,6 +708,25 @@ def examples_name_what_exists():
     assert len(documents) >= 3 and all((ROOT / name).is_file() for name in documents), documents
 
 
+@test
+def run_and_check_on_a_gpu():
+    """On the emulated driver where this build has it and kernels for it; else there must be a GPU, or a sentence."""
+    build, capture = pathlib.Path(MLA).parent, ROOT / "tests/data/deepseek_decode.safetensors"
+    emulated = build / "tests/emulated_cuda"
+    if (emulated / "libcuda.so.1").exists() and (build / "cuda/generic.fatbin").exists():
+        environment = {"LD_LIBRARY_PATH": str(emulated)}
+        out = mla("run", "--check", "--backend", "cuda", capture, environment=environment)[0]
+        assert "cuda generic" in out and out.count("ok") >= 2, out
+        out = mla("check", "--backend", "cuda", "--cases", "8", "--seed", "7", environment=environment)[0]
+        assert "8 passed" in out and "CUDA kernels" in out, out
+        out, error = mla("run", "--backend", "cuda", capture, code=2, environment={**environment, "EMULATED_GPUS": "0"})
+        assert "the driver finds none" in error, error
+    else:
+        out, error = mla("run", "--check", "--backend", "cuda", capture, code=(0, 2))
+        assert "cuda generic" in out or "CUDA" in error, out + error
+    assert "what the others are checked against" in mla("check", "--backend", "ref", code=2)[1]
+
+
 def main():
     failures = 0
     for number, function in enumerate(tests, 1):

@@ -7,13 +7,13 @@
 #include <math.h>
 #include <string.h>
 
-#include "cuda_variant.h"
+#include "cuda_dense_sm90.h"
 #include "kernels/dense_sm90.h"
 
 enum { FUNCTION_DECODE, FUNCTION_PLAN, FUNCTION_COMBINE };
 
 /* Of cuTensorMapEncodeTiled(). */
-enum { MAP_F16 = 6, MAP_BF16 = 9, MAP_NO_INTERLEAVE = 0, MAP_SWIZZLE_128 = 3, MAP_PROMOTE_256 = 3, MAP_FILL_ZERO = 0 };
+enum { MAP_F16 = 6, MAP_BF16 = 9, MAP_NO_INTERLEAVE = 0, MAP_SWIZZLE_128 = 3, MAP_PROMOTE_128 = 2, MAP_FILL_ZERO = 0 };
 
 /* What beginning and ending a request costs, in quarters of a tile; what a piece and row block costs everybody, in
  * 1/64 of that. Measured: docs/cuda-dense-sm90.md. */
@@ -47,8 +47,7 @@ static int64_t count_parts(const mla_cuda_device *device, int64_t n_block)
     return n > 1 ? n : 1;
 }
 
-/* Can TMA read it? Addresses and strides in multiples of 16 bytes, below 2^40. */
-static bool is_tiled(const void *data, const int64_t *stride, const int64_t *extent, int32_t n)
+bool mla_dense_sm90_is_tiled(const void *data, const int64_t *stride, const int64_t *extent, int32_t n)
 {
     bool ok = (uintptr_t)data % 16 == 0;
     for (int32_t i = 0; i < n; i++) {
@@ -57,7 +56,7 @@ static bool is_tiled(const void *data, const int64_t *stride, const int64_t *ext
     return ok;
 }
 
-static bool serves(const mla_cuda_device *device, const mla_problem *problem, const mla_shape *shape)
+bool mla_dense_sm90_accepts(const mla_cuda_device *device, const mla_problem *problem, const mla_shape *shape)
 {
     const mla_segment *segment = &problem->segment[0];
     const mla_segment_shape *keys = &shape->segment[0];
@@ -82,15 +81,22 @@ static bool serves(const mla_cuda_device *device, const mla_problem *problem, co
         !(problem->softmax_scale > 0.0f)) {
         return false;
     }
-    row_map map = map_rows(shape);
-    int64_t q_extent[3] = {shape->n_seq, map.folded ? 1 : shape->n_q, shape->n_head * (map.folded ? shape->n_q : 1)};
     int64_t k_extent[3] = {keys->n_page, keys->page_size, shape->n_kv_head};
     int64_t o_extent[3] = {shape->n_seq, shape->n_q, shape->n_head};
-    return is_tiled(problem->q.data, shape->q_stride, q_extent, 3) &&
-           is_tiled(segment->k.data, keys->k_stride, k_extent, 3) &&
-           is_tiled(problem->o.data, shape->o_stride, o_extent, 3) && keys->n_page > 0 &&
+    return mla_dense_sm90_is_tiled(segment->k.data, keys->k_stride, k_extent, 3) &&
+           mla_dense_sm90_is_tiled(problem->o.data, shape->o_stride, o_extent, 3) && keys->n_page > 0 &&
            segment->page_table.dim[1] > 0 && keys->n_page < INT32_MAX && keys->page_size < ((int64_t)1 << 24) &&
-           shape->n_seq < ((int64_t)1 << 24) && q_extent[2] < ((int64_t)1 << 24) && shape->n_q < ((int64_t)1 << 24) &&
+           shape->n_seq < ((int64_t)1 << 24) && shape->n_head < ((int64_t)1 << 24) && shape->n_q < ((int64_t)1 << 24);
+}
+
+static bool serves(const mla_cuda_device *device, const mla_problem *problem, const mla_shape *shape)
+{
+    if (!mla_dense_sm90_accepts(device, problem, shape)) {
+        return false;
+    }
+    row_map map = map_rows(shape);
+    int64_t q_extent[3] = {shape->n_seq, map.folded ? 1 : shape->n_q, shape->n_head * (map.folded ? shape->n_q : 1)};
+    return mla_dense_sm90_is_tiled(problem->q.data, shape->q_stride, q_extent, 3) && q_extent[2] < ((int64_t)1 << 24) &&
            map.n_block * (map.n_block > device->n_sm ? 1 : device->n_sm) < INT32_MAX / 256;
 }
 
@@ -125,21 +131,22 @@ static mla_status build(const mla_cuda_device *device, const mla_problem *proble
     return MLA_STATUS_OK;
 }
 
-static mla_status make_map(const mla_cuda_driver *driver, cuda_tensor_map *map, mla_dtype dtype, void *data,
-                           const int64_t dim[4], const int64_t stride[3])
+mla_status mla_dense_sm90_map(const mla_cuda_driver *driver, cuda_tensor_map *map, mla_dtype dtype, void *data,
+                              int32_t rank, const int64_t *dim, const int64_t *stride, const uint32_t *box)
 {
-    uint64_t extent[4], bytes[3];
-    uint32_t box[4] = {64, 64, 1, 1}, step[4] = {1, 1, 1, 1};
-    for (int i = 0; i < 4; i++) {
+    uint64_t extent[5], bytes[4];
+    uint32_t step[5] = {1, 1, 1, 1, 1};
+    for (int i = 0; i < rank; i++) {
         extent[i] = (uint64_t)dim[i];
     }
-    for (int i = 0; i < 3; i++) { /* the stride of a single element does not matter, but it must look like one */
+    for (int i = 0; i + 1 < rank; i++) { /* the stride of a single element does not matter, but it must look like one */
         bytes[i] = dim[i + 1] > 1 ? (uint64_t)stride[i] * 2 : 2 * (uint64_t)dim[0];
     }
     return mla_cuda_check(driver,
-                          driver->cuTensorMapEncodeTiled(map, dtype == MLA_DTYPE_BF16 ? MAP_BF16 : MAP_F16, 4, data,
-                                                         extent, bytes, box, step, MAP_NO_INTERLEAVE, MAP_SWIZZLE_128,
-                                                         MAP_PROMOTE_256, MAP_FILL_ZERO),
+                          driver->cuTensorMapEncodeTiled(map, dtype == MLA_DTYPE_BF16 ? MAP_BF16 : MAP_F16,
+                                                         (uint32_t)rank, data, extent, bytes, box, step,
+                                                         MAP_NO_INTERLEAVE, MAP_SWIZZLE_128, MAP_PROMOTE_128,
+                                                         MAP_FILL_ZERO),
                           "describing a tensor to the GPU");
 }
 
@@ -200,8 +207,9 @@ static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, co
     int64_t q_stride[3] = {shape->q_stride[2], shape->q_stride[1], shape->q_stride[0]};
     int64_t k_dim[4] = {shape->d_k, page, shape->n_kv_head, keys->n_page};
     int64_t k_stride[3] = {keys->k_stride[1], keys->k_stride[2], keys->k_stride[0]};
-    MLA_TRY(make_map(driver, &q_map, problem->q.dtype, problem->q.data, q_dim, q_stride));
-    MLA_TRY(make_map(driver, &k_map, segment->k.dtype, segment->k.data, k_dim, k_stride));
+    const uint32_t box[4] = {64, 64, 1, 1};
+    MLA_TRY(mla_dense_sm90_map(driver, &q_map, problem->q.dtype, problem->q.data, 4, q_dim, q_stride, box));
+    MLA_TRY(mla_dense_sm90_map(driver, &k_map, segment->k.dtype, segment->k.data, 4, k_dim, k_stride, box));
 
     void *plan_parameters[] = {&p}, *parameters[] = {&q_map, &k_map, &a}, *combine_parameters[] = {&a};
     MLA_TRY(mla_cuda_check(driver,

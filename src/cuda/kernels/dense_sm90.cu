@@ -429,22 +429,6 @@ __device__ void score_role(const dense_sm90_args &a, uint32_t stages, uint32_t q
 
 /* --- value --- */
 
-/* Lane c of a quad holds v[j] = m[c][j] and gets v[j] = m[j][c]. */
-__device__ __forceinline__ void quad_transpose(uint32_t (&v)[4], int lane)
-{
-#pragma unroll
-    for (int step = 1; step <= 2; step++) {
-        const bool upper = lane & step;
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const int j = step == 1 ? 2 * i : i;
-            const uint32_t got = __shfl_xor_sync(~0u, upper ? v[j] : v[j + step], step);
-            v[j] = upper ? got : v[j];
-            v[j + step] = upper ? v[j + step] : got;
-        }
-    }
-}
-
 /* In place, in this order, with no register beside: there is none. */
 __device__ __forceinline__ void scale_rows(float (&o)[2][64], float f0, float f1)
 {

@@ -72,10 +72,40 @@ __device__ __forceinline__ void named_barrier(int id, int threads)
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+/* The same; is it true for any of the threads? */
+__device__ __forceinline__ bool named_barrier_or(int id, int threads, bool mine)
+{
+    uint32_t any;
+    asm volatile("{\n.reg .pred p, q;\nsetp.ne.b32 p, %3, 0;\nbar.red.or.pred q, %1, %2, p;\nselp.b32 %0, 1, 0, q;\n}"
+                 : "=r"(any)
+                 : "r"(id), "r"(threads), "r"((uint32_t)mine)
+                 : "memory");
+    return any != 0;
+}
+
 /* Ordinary stores to shared memory before it become visible to TMA and wgmma after it. */
 __device__ __forceinline__ void fence_async_proxy()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* The same of global memory too, and for what other thread blocks have stored and this thread has learned of. */
+__device__ __forceinline__ void fence_async_proxy_all()
+{
+    asm volatile("fence.proxy.async;" ::: "memory");
+}
+
+/* --- words by which thread blocks tell each other what is in memory --- */
+
+__device__ __forceinline__ void store_release(uint64_t *word, uint64_t value)
+{
+    asm volatile("st.release.gpu.global.b64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
+__device__ __forceinline__ uint64_t load_acquire(const uint64_t *word)
+{
+    uint64_t value;
+    asm volatile("ld.acquire.gpu.global.b64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    return value;
 }
 
 /* --- TMA --- */
@@ -89,6 +119,23 @@ __device__ __forceinline__ void tma_load(uint32_t dst, const tensor_map *map, ui
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
                  "[%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(dst),
                  "l"(map), "r"(bar), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "l"(policy)
+                 : "memory");
+}
+
+__device__ __forceinline__ void tma_load(uint32_t dst, const tensor_map *map, uint32_t bar, int c0, int c1, int c2,
+                                         int c3, int c4, uint64_t policy)
+{
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+                 "[%1, {%3, %4, %5, %6, %7}], [%2], %8;" ::"r"(dst),
+                 "l"(map), "r"(bar), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "l"(policy)
+                 : "memory");
+}
+
+/* `bytes` bytes side by side, a multiple of 16. */
+__device__ __forceinline__ void bulk_load(uint32_t dst, const void *from, uint32_t bar, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst),
+                 "l"(from), "r"(bytes), "r"(bar)
                  : "memory");
 }
 
@@ -121,6 +168,13 @@ __device__ __forceinline__ uint64_t descriptor_k_major(uint32_t address)
 __device__ __forceinline__ uint64_t descriptor_plain(uint32_t address)
 {
     return (uint64_t)((address & 0x3ffff) >> 4) | ((uint64_t)(128 >> 4) << 16) | ((uint64_t)(256 >> 4) << 32);
+}
+
+/* Operand of n 16-bit columns without a swizzle, its rows as K: 8 rows of 8 columns are one block of 128 bytes; blocks of
+ * the same rows are neighbours, `row_bytes` lie from 8 rows to the next. */
+__device__ __forceinline__ uint64_t descriptor_plain_n_major(uint32_t address, uint32_t row_bytes)
+{
+    return (uint64_t)((address & 0x3ffff) >> 4) | ((uint64_t)(row_bytes >> 4) << 16) | ((uint64_t)(128 >> 4) << 32);
 }
 
 /* Swizzled boxes with rows as K and columns as N; `box_bytes` from one box of 64 columns to the next. */
@@ -200,6 +254,46 @@ template <typename T> struct wgmma;
 MLA_WGMMA(__nv_bfloat16, "bf16")
 MLA_WGMMA(__half, "f16")
 
+/* Narrow products: d[64][n] (+)= A[64][16] B[16][n], n twice the accumulators of a thread, both operands in shared memory.
+ * `qk`: both have their 16 side by side; `pv`: A has its 64 and B its n side by side. */
+template <typename T> struct wgmma_narrow;
+
+#define MLA_D4 "{%0, %1, %2, %3}"
+#define MLA_D8 "{%0, %1, %2, %3, %4, %5, %6, %7}"
+#define MLA_D16 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}"
+#define MLA_ACC8(i) MLA_ACC4(i), MLA_ACC4(i + 4)
+#define MLA_NARROW_TEXT(n, name, d, a, b, add, by_column)                                                      \
+    "{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\n"                                                           \
+    "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." name "." name " " d ", " a ", " b ", p, 1, 1, " by_column \
+    ", " by_column ";\n}"
+#define MLA_WGMMA_NARROW_1(what, name, by_column)                                               \
+    static __device__ __forceinline__ void what(float(&d)[4], uint64_t a, uint64_t b, int add)  \
+    {                                                                                           \
+        asm volatile(MLA_NARROW_TEXT("8", name, MLA_D4, "%4", "%5", "%6", by_column)            \
+                     : MLA_ACC4(0)                                                              \
+                     : "l"(a), "l"(b), "r"(add));                                               \
+    }                                                                                           \
+    static __device__ __forceinline__ void what(float(&d)[8], uint64_t a, uint64_t b, int add)  \
+    {                                                                                           \
+        asm volatile(MLA_NARROW_TEXT("16", name, MLA_D8, "%8", "%9", "%10", by_column)          \
+                     : MLA_ACC8(0)                                                              \
+                     : "l"(a), "l"(b), "r"(add));                                               \
+    }                                                                                           \
+    static __device__ __forceinline__ void what(float(&d)[16], uint64_t a, uint64_t b, int add) \
+    {                                                                                           \
+        asm volatile(MLA_NARROW_TEXT("32", name, MLA_D16, "%16", "%17", "%18", by_column)       \
+                     : MLA_ACC16(0)                                                             \
+                     : "l"(a), "l"(b), "r"(add));                                               \
+    }
+#define MLA_WGMMA_NARROW(type, name)        \
+    template <> struct wgmma_narrow<type> { \
+        MLA_WGMMA_NARROW_1(qk, name, "0")   \
+        MLA_WGMMA_NARROW_1(pv, name, "1")   \
+    };
+
+MLA_WGMMA_NARROW(__nv_bfloat16, "bf16")
+MLA_WGMMA_NARROW(__half, "f16")
+
 /* --- registers and small matrices --- */
 
 template <int n> __device__ __forceinline__ void registers_up()
@@ -224,6 +318,36 @@ __device__ __forceinline__ void store_matrix(uint32_t address, uint32_t a, uint3
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
                  "r"(c), "r"(d)
                  : "memory");
+}
+
+/* The same with two matrices; lanes 0-15 give the addresses. */
+__device__ __forceinline__ void store_matrix(uint32_t address, uint32_t a, uint32_t b)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(a), "r"(b) : "memory");
+}
+
+/* An 8x8 matrix of 16-bit values, two of a row in each lane, transposed. */
+__device__ __forceinline__ uint32_t transpose_matrix(uint32_t a)
+{
+    uint32_t r;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(a));
+    return r;
+}
+
+/* Lane c of a quad holds v[j] = m[c][j] and gets v[j] = m[j][c]. */
+__device__ __forceinline__ void quad_transpose(uint32_t (&v)[4], int lane)
+{
+#pragma unroll
+    for (int step = 1; step <= 2; step++) {
+        const bool upper = lane & step;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int j = step == 1 ? 2 * i : i;
+            const uint32_t got = __shfl_xor_sync(~0u, upper ? v[j] : v[j + step], step);
+            v[j] = upper ? got : v[j];
+            v[j + step] = upper ? v[j + step] : got;
+        }
+    }
 }
 
 __device__ __forceinline__ uint32_t pack(float low, float high, __nv_bfloat16)

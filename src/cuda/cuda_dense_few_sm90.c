@@ -1,0 +1,173 @@
+/*
+ * cuda_dense_few_sm90.c - the variant for dense decode with few query rows on Hopper: kernels/dense_few_sm90.cu and
+ * dense_few_combine_sm90.cu.
+ *
+ * The host knows shapes only. Who computes what follows from the lengths, which every thread block reads for itself, so
+ * that a captured graph follows lengths that change.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "cuda_dense_sm90.h"
+#include "kernels/dense_few_sm90.h"
+
+enum { FUNCTION_DECODE, FUNCTION_COMBINE };
+
+/* Up to so many items (requests times kv heads) the warps of the combine kernel share the pieces of a task. */
+#define SHARE_PIECES_ITEMS 16
+
+static int64_t count_rows(const mla_shape *shape)
+{
+    return shape->n_q * shape->group;
+}
+
+static int64_t count_parts(const mla_cuda_device *device)
+{
+    return device->n_sm < DENSE_FEW_SM90_MAX_PART ? device->n_sm : DENSE_FEW_SM90_MAX_PART;
+}
+
+static bool serves(const mla_cuda_device *device, const mla_problem *problem, const mla_shape *shape)
+{
+    int64_t q_extent[3] = {shape->n_seq, shape->n_q, shape->n_head};
+    return mla_dense_sm90_accepts(device, problem, shape) && count_rows(shape) <= DENSE_FEW_SM90_ROWS &&
+           mla_dense_sm90_is_tiled(problem->q.data, shape->q_stride, q_extent, 3);
+}
+
+/* [bf16, f16][d_k 576, 512][rows 8, 16, 32] */
+static const char *const decode_name[2][2][3] =
+    {{{"dense_few_sm90_bf16_576_8", "dense_few_sm90_bf16_576_16", "dense_few_sm90_bf16_576_32"},
+      {"dense_few_sm90_bf16_512_8", "dense_few_sm90_bf16_512_16", "dense_few_sm90_bf16_512_32"}},
+     {{"dense_few_sm90_f16_576_8", "dense_few_sm90_f16_576_16", "dense_few_sm90_f16_576_32"},
+      {"dense_few_sm90_f16_512_8", "dense_few_sm90_f16_512_16", "dense_few_sm90_f16_512_32"}}};
+static const char *const combine_name[2][3] = {{"dense_few_sm90_combine_bf16_8", "dense_few_sm90_combine_bf16_16",
+                                                "dense_few_sm90_combine_bf16_32"},
+                                               {"dense_few_sm90_combine_f16_8", "dense_few_sm90_combine_f16_16",
+                                                "dense_few_sm90_combine_f16_32"}};
+
+/* All of a multiprocessor's memory as shared memory: else the two kernels would not fit on one, or it would have to be
+ * divided anew between them. */
+static mla_status share_multiprocessor(const mla_cuda_device *device, cuda_function function)
+{
+    bool pushed;
+    MLA_TRY(mla_cuda_enter(device, &pushed));
+    mla_status status =
+        mla_cuda_check(device->driver,
+                       device->driver->cuFuncSetAttribute(function, CUDA_FUNCTION_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                                                          100),
+                       "asking for shared memory");
+    mla_cuda_leave(device, pushed);
+    return status;
+}
+
+static mla_status build(const mla_cuda_device *device, const mla_problem *problem, const mla_shape *shape,
+                        mla_plan *plan)
+{
+    const int f16 = problem->q.dtype == MLA_DTYPE_F16, narrow = shape->d_k == 512;
+    const int32_t rows = dense_few_sm90_padded(count_rows(shape));
+    const int size = rows / 16;
+    cuda_function decode, combine;
+    MLA_TRY(mla_cuda_kernel_get(device, "dense_few_sm90", decode_name[f16][narrow][size],
+                                DENSE_FEW_SM90_SHARED_BYTES(rows, (int32_t)shape->d_k), &decode));
+    MLA_TRY(mla_cuda_kernel_get(device, "dense_few_combine_sm90", combine_name[f16][size], 0, &combine));
+    MLA_TRY(share_multiprocessor(device, decode));
+    MLA_TRY(share_multiprocessor(device, combine));
+    plan->function[FUNCTION_DECODE] = decode;
+    plan->function[FUNCTION_COMBINE] = combine;
+    plan->n_item = count_parts(device);
+    plan->n_slot = 2 * count_parts(device);
+    plan->workspace_bytes =
+        DENSE_FEW_SM90_WORDS_BYTES + (size_t)(plan->n_slot * rows * (DENSE_FEW_SM90_D_V + 1)) * sizeof(float);
+    return MLA_STATUS_OK;
+}
+
+/* Kernels of one stream that begin while the one before them ends. */
+static mla_status launch_early(const mla_cuda_driver *driver, void *function, int64_t grid, uint32_t threads,
+                               uint32_t shared_bytes, cuda_stream stream, void **parameters, const char *doing)
+{
+    cuda_launch_attribute early = {.id = CUDA_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION};
+    early.value.programmatic_stream_serialization = 1;
+    cuda_launch_config config = {.grid_x = (uint32_t)grid,
+                                 .grid_y = 1,
+                                 .grid_z = 1,
+                                 .block_x = threads,
+                                 .block_y = 1,
+                                 .block_z = 1,
+                                 .shared_bytes = shared_bytes,
+                                 .stream = stream,
+                                 .attribute = &early,
+                                 .n_attribute = 1};
+    return mla_cuda_check(driver, driver->cuLaunchKernelEx(&config, function, parameters, NULL), doing);
+}
+
+static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, const mla_problem *problem,
+                         const mla_shape *shape, cuda_address workspace, cuda_stream stream)
+{
+    const mla_cuda_driver *driver = device->driver;
+    const mla_segment *segment = &problem->segment[0];
+    const mla_segment_shape *keys = &shape->segment[0];
+    const int32_t rows = dense_few_sm90_padded(count_rows(shape));
+    int64_t page = keys->page_size, max_length = segment->page_table.dim[1] * page;
+
+    dense_few_sm90_args a;
+    memset(&a, 0, sizeof a);
+    a.length = segment->length.data;
+    a.page_table = segment->page_table.data;
+    a.page_table_stride = segment->page_table.stride[0];
+    a.o = problem->o.data;
+    a.lse = mla_tensor_present(&problem->lse) ? problem->lse.data : NULL;
+    a.arrived = (uint64_t *)(uintptr_t)workspace;
+    a.folded = (int32_t *)(a.arrived + plan->n_item + 1);
+    a.piece_o = (float *)(uintptr_t)(workspace + DENSE_FEW_SM90_WORDS_BYTES);
+    a.piece_lse = a.piece_o + plan->n_slot * rows * DENSE_FEW_SM90_D_V;
+    memcpy(a.o_stride, shape->o_stride, sizeof a.o_stride);
+    memcpy(a.lse_stride, shape->lse_stride, sizeof a.lse_stride);
+    a.n_seq = (int32_t)shape->n_seq;
+    a.n_kv_head = (int32_t)shape->n_kv_head;
+    a.n_part = (int32_t)plan->n_item;
+    a.head_per_kv = (int32_t)shape->group;
+    a.n_row = (int32_t)count_rows(shape);
+    a.n_q = (int32_t)shape->n_q;
+    a.causal = segment->visible.rule == MLA_VISIBLE_CAUSAL && shape->n_q > 1;
+    a.page_size = (int32_t)page;
+    a.page_shift = (page & (page - 1)) == 0 ? __builtin_ctzll((uint64_t)page) : -1;
+    a.n_page = (int32_t)keys->n_page;
+    a.max_length = max_length < INT32_MAX - 64 ? (int32_t)max_length : INT32_MAX - 64;
+    a.scale_log2 = (float)(problem->softmax_scale * 1.4426950408889634);
+    a.lse_unit = problem->lse_base == MLA_LSE_NATURAL ? 0.69314718f : 1.0f;
+    a.lse_empty = (float)mla_empty_lse(problem->lse_empty);
+    int64_t n_item = shape->n_seq * shape->n_kv_head, n_cut = plan->n_item - 1;
+    a.combine_items = n_item <= n_cut;
+    a.item_cost = 4 + rows / 4;
+    a.share_pieces = n_item <= SHARE_PIECES_ITEMS;
+    const int32_t n_task = rows * 2, n_warp = DENSE_FEW_SM90_COMBINE_THREADS / 32;
+    a.combine_chunks = a.share_pieces ? n_task : n_task / n_warp;
+
+    cuda_tensor_map q_map, k_map;
+    int64_t q_dim[5] = {shape->d_k, shape->group, shape->n_kv_head, shape->n_q, shape->n_seq};
+    int64_t q_stride[4] = {shape->q_stride[2], shape->group * shape->q_stride[2], shape->q_stride[1],
+                           shape->q_stride[0]};
+    uint32_t q_box[5] = {64, (uint32_t)shape->group, 1, (uint32_t)shape->n_q, 1};
+    int64_t k_dim[4] = {shape->d_k, page, shape->n_kv_head, keys->n_page};
+    int64_t k_stride[3] = {keys->k_stride[1], keys->k_stride[2], keys->k_stride[0]};
+    uint32_t k_box[4] = {64, DENSE_FEW_SM90_KEYS, 1, 1};
+    MLA_TRY(mla_dense_sm90_map(driver, &q_map, problem->q.dtype, problem->q.data, 5, q_dim, q_stride, q_box));
+    MLA_TRY(mla_dense_sm90_map(driver, &k_map, segment->k.dtype, segment->k.data, 4, k_dim, k_stride, k_box));
+
+    void *parameters[] = {&q_map, &k_map, &a}, *combine_parameters[] = {&a};
+    MLA_TRY(launch_early(driver, plan->function[FUNCTION_DECODE], plan->n_item, DENSE_FEW_SM90_THREADS,
+                         DENSE_FEW_SM90_SHARED_BYTES(rows, (uint32_t)shape->d_k), stream, parameters,
+                         "launching attention"));
+    int64_t grid = (n_item < n_cut ? n_item : n_cut) * a.combine_chunks;
+    if (grid == 0) {
+        return MLA_STATUS_OK;
+    }
+    return launch_early(driver, plan->function[FUNCTION_COMBINE], grid, DENSE_FEW_SM90_COMBINE_THREADS, 0, stream,
+                        combine_parameters, "launching the combination of parts");
+}
+
+const mla_cuda_variant mla_cuda_dense_few_sm90_variant = {
+    .name = "dense_few_sm90",
+    .serves = serves,
+    .build = build,
+    .launch = launch,
+};

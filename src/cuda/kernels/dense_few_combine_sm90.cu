@@ -1,0 +1,221 @@
+/*
+ * dense_few_combine_sm90.cu - folds the pieces of items that were cut, in their order, into o and lse.
+ *
+ * A task is 128 columns of 8 rows as one warp of the decode kernel has them: 32 columns in all, in two runs of 16. It is
+ * four 8x8 blocks for few_write(). Where many items may be cut, a warp folds a task; where few, each into many pieces,
+ * the eight warps of a thread block share the pieces of one task.
+ */
+#include "dense_few_sm90.cuh"
+
+namespace {
+
+constexpr int n_thread = DENSE_FEW_SM90_COMBINE_THREADS, n_warp = n_thread / 32;
+struct found {
+    int request, head;
+    line_cuts cuts;
+};
+
+/* What thread block `index` has to fold; cuts.n = 0: nothing. */
+__device__ __forceinline__ void find(const dense_few_sm90_args &a, int index, int64_t (&scratch)[n_warp], found &to)
+{
+    if (threadIdx.x == 0) {
+        to.cuts.n = 0;
+    }
+    const line_input in = few_line(a);
+    const line_share line = line_weigh<n_thread>(in, scratch);
+    line_item item;
+    if (a.combine_items) { /* of items */
+        const int request = index / a.n_kv_head, head = index % a.n_kv_head;
+        if (request >= line.begin && request < line.end) {
+            int64_t at = line.before;
+            for (int i = line.begin; i < request; i++) {
+                at += line_weight(in, line_length(in, i));
+            }
+            const int length = line_length(in, request);
+            item = {request, head, line_tiles(length), at * in.n_copy + (int64_t)head * line_weight(in, length)};
+            to = {request, head, line_cuts_of(in, line, item)};
+        }
+    } else {
+        const int p = index + 1;
+        if (p < line.parts && line_find(in, line, line_boundary(in, line, p), item)) {
+            const line_cuts cuts = line_cuts_of(in, line, item);
+            if (cuts.n > 0 && cuts.first == p) { /* the first cut answers for its item */
+                to = {item.request, item.copy, cuts};
+            }
+        }
+    }
+    __syncthreads();
+}
+
+__device__ __forceinline__ void add_weighted(float4 &o, const float4 &x, float w0, float w1)
+{
+    o.x = few_add(o.x, w0, x.x), o.y = few_add(o.y, w1, x.y);
+    o.z = few_add(o.z, w0, x.z), o.w = few_add(o.w, w1, x.w);
+}
+
+/* The two accumulators of a task that a lane folds, and where they are in a piece. */
+template <int rows> struct task_place {
+    int warp, j, pair, row;
+    int64_t at;
+
+    __device__ __forceinline__ task_place(int task)
+    {
+        const int lane = threadIdx.x % 32;
+        warp = task % 4, j = task / 4 % (rows / 8), pair = task / 4 / (rows / 8);
+        row = 8 * j + lane % 4 * 2;
+        at = ((2 * pair * (rows / 8) + j) * 4 + warp) * 32 + lane;
+    }
+    __device__ __forceinline__ void load(const dense_few_sm90_args &a, const line_cuts &cuts, int i,
+                                         float4 (&x)[2]) const
+    {
+        const float4 *from =
+            reinterpret_cast<const float4 *>(a.piece_o) + (int64_t)line_piece(cuts.first, i) * (rows * 128) + at;
+        x[0] = __ldcg(from), x[1] = __ldcg(from + rows / 8 * 128);
+    }
+};
+
+template <typename T, int rows>
+__device__ __forceinline__ void write(const dense_few_sm90_args &a, const found &at, const task_place<rows> &task,
+                                      const float4 (&o)[2])
+{
+    uint32_t v[4] = {pack(o[0].x, o[0].y, T()), pack(o[0].z, o[0].w, T()), pack(o[1].x, o[1].y, T()),
+                     pack(o[1].z, o[1].w, T())};
+    few_write<T>(a, v, at.request, at.head, task.j * 8, task.pair, task.warp, threadIdx.x % 32);
+}
+
+template <typename T, int rows> __device__ __forceinline__ void combine(const dense_few_sm90_args &a)
+{
+    __shared__ union {
+        float weight[DENSE_FEW_SM90_MAX_PART][rows];
+        float4 partial[n_warp][32][2]; /* after it */
+    } sum_up;
+    float(&weight)[DENSE_FEW_SM90_MAX_PART][rows] = sum_up.weight;
+    __shared__ int64_t scratch[n_warp];
+    __shared__ found at;
+    static_assert(sizeof sum_up + sizeof scratch + sizeof at <= DENSE_FEW_SM90_COMBINE_BYTES(rows),
+                  "no room beside the decode kernel");
+    const int chunk = blockIdx.x % a.combine_chunks;
+    launch_dependents();
+    /* lengths are older than the kernel before this one, so looking at them need not wait for it */
+    find(a, blockIdx.x / a.combine_chunks, scratch, at);
+    const found here = at;
+    const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+    wait_for_prerequisites();
+    if (here.cuts.n == 0) {
+        return;
+    }
+    if (here.cuts.n == 1) {
+        if (__ldcg(a.folded + here.cuts.first)) {
+            return;
+        }
+        if (chunk == 0 && thread == 0) {
+            a.arrived[here.cuts.first] = 0; /* it came too late */
+        }
+    }
+    /* the first pieces are on their way while the weights are made */
+    const task_place<rows> task(a.share_pieces ? chunk : chunk * n_warp + warp);
+    constexpr int ahead = rows == 32 ? 2 : 3; /* pieces; more registers would not fit beside the decode kernel */
+    const int begin = a.share_pieces ? warp : 0, step = a.share_pieces ? n_warp : 1;
+    float4 x[ahead][2];
+#pragma unroll
+    for (int i = 0; i < ahead; i++) {
+        if (begin + i * step <= here.cuts.n) {
+            task.load(a, here.cuts, begin + i * step, x[i]);
+        }
+    }
+
+    { /* weights: n_thread / rows threads a row */
+        constexpr int sharing = n_thread / rows;
+        const int row = thread / sharing, first = thread % sharing;
+        constexpr int most = (DENSE_FEW_SM90_MAX_PART + sharing - 1) / sharing;
+        float e[most], top = -INFINITY;
+#pragma unroll
+        for (int i = 0; i < most; i++) {
+            const int piece = i * sharing + first;
+            e[i] = piece <= here.cuts.n ? __ldcg(a.piece_lse + (int64_t)line_piece(here.cuts.first, piece) * rows + row)
+                                        : -INFINITY;
+            top = fmaxf(top, e[i]);
+        }
+#pragma unroll
+        for (int d = sharing / 2; d > 0; d /= 2) {
+            top = fmaxf(top, __shfl_xor_sync(~0u, top, d));
+        }
+        const float base = top == -INFINITY ? 0.0f : top;
+        float sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < most; i++) {
+            e[i] = exp2f(e[i] - base);
+            sum += e[i];
+        }
+#pragma unroll
+        for (int d = sharing / 2; d > 0; d /= 2) {
+            sum += __shfl_xor_sync(~0u, sum, d);
+        }
+        const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
+#pragma unroll
+        for (int i = 0; i < most; i++) {
+            const int piece = i * sharing + first;
+            if (piece <= here.cuts.n) {
+                weight[piece][row] = e[i] * inverse;
+            }
+        }
+        if (a.lse && chunk == 0 && first == 0 && row < a.n_row) {
+            a.lse[few_row_offset(a, a.lse_stride, here.request, here.head, row)] =
+                sum == 0.0f ? a.lse_empty : (base + log2f(sum)) * a.lse_unit;
+        }
+    }
+    __syncthreads();
+
+    float4 o[2] = {make_float4(0.0f, 0.0f, 0.0f, 0.0f), make_float4(0.0f, 0.0f, 0.0f, 0.0f)};
+    for (int from = begin; from <= here.cuts.n; from += ahead * step) {
+        if (from > begin) {
+#pragma unroll
+            for (int i = 0; i < ahead; i++) {
+                if (from + i * step <= here.cuts.n) {
+                    task.load(a, here.cuts, from + i * step, x[i]);
+                }
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < ahead; i++) {
+            if (from + i * step <= here.cuts.n) {
+                const float w0 = weight[from + i * step][task.row], w1 = weight[from + i * step][task.row + 1];
+                add_weighted(o[0], x[i][0], w0, w1);
+                add_weighted(o[1], x[i][1], w0, w1);
+            }
+        }
+    }
+    if (!a.share_pieces) {
+        write<T, rows>(a, here, task, o);
+        return;
+    }
+    __syncthreads();
+    sum_up.partial[warp][lane][0] = o[0], sum_up.partial[warp][lane][1] = o[1];
+    __syncthreads();
+    if (warp == 0) {
+        for (int w = 1; w < n_warp; w++) {
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const float4 x = sum_up.partial[w][lane][i];
+                o[i].x += x.x, o[i].y += x.y, o[i].z += x.z, o[i].w += x.w;
+            }
+        }
+        write<T, rows>(a, here, task, o);
+    }
+}
+
+} // namespace
+
+#define DENSE_FEW_SM90_COMBINE(name, type, rows)                                    \
+    extern "C" __global__ void __launch_bounds__(DENSE_FEW_SM90_COMBINE_THREADS, 4) \
+        name(const __grid_constant__ dense_few_sm90_args args)                      \
+    {                                                                               \
+        combine<type, rows>(args);                                                  \
+    }
+
+DENSE_FEW_SM90_COMBINE(dense_few_sm90_combine_bf16_8, __nv_bfloat16, 8)
+DENSE_FEW_SM90_COMBINE(dense_few_sm90_combine_bf16_16, __nv_bfloat16, 16)
+DENSE_FEW_SM90_COMBINE(dense_few_sm90_combine_bf16_32, __nv_bfloat16, 32)
+DENSE_FEW_SM90_COMBINE(dense_few_sm90_combine_f16_8, __half, 8)
+DENSE_FEW_SM90_COMBINE(dense_few_sm90_combine_f16_16, __half, 16)
+DENSE_FEW_SM90_COMBINE(dense_few_sm90_combine_f16_32, __half, 32)

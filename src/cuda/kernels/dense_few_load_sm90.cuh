@@ -1,0 +1,205 @@
+/*
+ * dense_few_load_sm90.cuh - part of dense_few_sm90.cu: shared memory, the walk of a thread block over its part of the
+ * line, and the two warps that load.
+ */
+#ifndef MLA_DENSE_FEW_LOAD_SM90_CUH
+#define MLA_DENSE_FEW_LOAD_SM90_CUH
+
+#include "dense_few_sm90.cuh"
+
+namespace {
+
+constexpr uint32_t box_bytes = 64 * 128;
+constexpr int most_slots = 28;
+
+constexpr int n_note = 4; /* one segment is finished while the next is computed and q of two more is loaded: enough */
+
+/* Where the walk of a thread block begins, or ends: before this tile. */
+struct cut {
+    int request, head, tile;
+};
+
+struct alignas(16) few_shared {
+    int4 note[n_note];   /* of segments in turn: request (-1: no more), length, first tile, end tile */
+    int2 note_2[n_note]; /* kv head, place of the piece (-1: the result is complete) */
+    float row[4][32];    /* what the warps tell each other about rows */
+    cut limit[2];
+    int two[2];                      /* is it the only cut of its item? */
+    int folds;                       /* the last segment is joined with the piece behind it, which is in the ring */
+    alignas(16) float other_lse[32]; /* of that piece */
+    int known[most_slots];           /* does the page exist? in the place of the tile's first box */
+    int64_t scratch[DENSE_FEW_SM90_THREADS / 32];
+    uint64_t full[most_slots], empty[most_slots];
+    uint64_t q_full[2], q_empty[2];
+    uint64_t decided; /* folds is set */
+};
+
+/* Shared memory: the ring, q in boxes of `rows` x 64 columns, P^T, the struct above. */
+template <int rows, int n_box> struct memory {
+    static constexpr uint32_t q_box = rows * 128, q_bytes = n_box * q_box;
+    static constexpr int n_q = DENSE_FEW_SM90_QS(rows); /* the q of so many segments */
+    static constexpr int n_slot = DENSE_FEW_SM90_SLOTS(rows, n_box * 64);
+    static constexpr uint32_t q_at = n_slot * box_bytes, p_at = q_at + n_q * q_bytes,
+                              small_at = p_at + DENSE_FEW_SM90_P_BYTES(rows);
+    static_assert(n_slot >= 2 * n_box && n_slot <= most_slots, "too few places for boxes, or too many");
+    static_assert(sizeof(few_shared) <= DENSE_FEW_SM90_SMALL_BYTES, "few_shared outgrew its place");
+};
+
+template <int n_slot> struct ring {
+    uint32_t slot = 0, parity = 0;
+    __device__ __forceinline__ void next()
+    {
+        if (++slot == n_slot) {
+            slot = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+/* The segments of a part: runs of tiles of one item. */
+struct walk {
+    int request, head, tile, end, length;
+    bool last;
+
+    __device__ __forceinline__ void look(const dense_few_sm90_args &a, const cut &limit)
+    {
+        length = line_length(few_line(a), request);
+        last = request == limit.request && head == limit.head;
+        end = last ? limit.tile : line_tiles(length);
+    }
+    __device__ __forceinline__ bool begin(const dense_few_sm90_args &a, const few_shared &sh)
+    {
+        const cut from = sh.limit[0], to = sh.limit[1];
+        request = from.request, head = from.head, tile = from.tile;
+        return any(a, to);
+    }
+    __device__ __forceinline__ bool next(const dense_few_sm90_args &a, const few_shared &sh)
+    {
+        tile = 0;
+        if (++head == a.n_kv_head) {
+            head = 0;
+            request++;
+        }
+        return !last && any(a, sh.limit[1]);
+    }
+
+  private:
+    __device__ __forceinline__ bool any(const dense_few_sm90_args &a, const cut &to)
+    {
+        if (request > to.request ||
+            (request == to.request && (head > to.head || (head == to.head && tile >= to.tile)))) {
+            return false;
+        }
+        look(a, to);
+        return true;
+    }
+};
+
+__device__ __forceinline__ int fetch_page(const dense_few_sm90_args &a, const walk &w, int tile)
+{
+    const int key = tile * 64;
+    if (tile >= w.end || key >= w.length) {
+        return -1;
+    }
+    return __ldg(a.page_table + w.request * a.page_table_stride +
+                 (a.page_shift >= 0 ? key >> a.page_shift : key / a.page_size));
+}
+
+template <int rows, int n_box>
+__device__ void load_keys(const dense_few_sm90_args &a, const tensor_map *k_map, uint32_t shared, few_shared &sh)
+{
+    using layout = memory<rows, n_box>;
+    const int lane = threadIdx.x % 32;
+    ring<layout::n_slot> at;
+    walk w;
+    for (bool more = w.begin(a, sh); more; more = w.next(a, sh)) {
+        int pages = -1, ahead = fetch_page(a, w, w.tile + lane); /* of 32 tiles, one a lane, and of the next 32 */
+        for (int tile = w.tile; tile < w.end; tile++) {
+            const int i = (tile - w.tile) & 31;
+            if (i == 0) {
+                pages = ahead;
+                ahead = fetch_page(a, w, tile + 32 + lane);
+            }
+            const int page_read = __shfl_sync(~0u, pages, i);
+            const bool known = page_read >= 0 && page_read < a.n_page;
+            const int page = known ? page_read : a.n_page; /* beyond the end TMA fills with zeros */
+            const int slot = a.page_shift >= 0 ? (tile * 64) & (a.page_size - 1) : (tile * 64) % a.page_size;
+#pragma unroll 1
+            for (int b = 0; b < n_box; b++) {
+                barrier_wait(shared_address(&sh.empty[at.slot]), at.parity ^ 1);
+                if (lane == 0) {
+                    const uint32_t full = shared_address(&sh.full[at.slot]);
+                    if (b == 0) {
+                        sh.known[at.slot] = known;
+                    }
+                    barrier_expect(full, box_bytes);
+                    tma_load(shared + at.slot * box_bytes, k_map, full, b * 64, slot, w.head, page, l2_evict_first);
+                }
+                at.next();
+            }
+            __syncwarp();
+        }
+    }
+    if (!sh.two[1]) {
+        return;
+    }
+    /* the piece behind the last cut was begun first and is most likely there */
+    const int cut = blockIdx.x + 1;
+    bool folds = false;
+    if (lane == 0) {
+        folds = load_acquire(a.arrived + cut) == few_arrived_tag;
+        if (folds) {
+            a.arrived[cut] = 0;
+            fence_async_proxy_all();
+        }
+        sh.folds = folds;
+        barrier_arrive(shared_address(&sh.decided));
+    }
+    if (!__shfl_sync(~0u, folds, 0)) {
+        return;
+    }
+    const float *from = a.piece_o + (int64_t)(2 * cut) * (rows * 512);
+#pragma unroll 1
+    for (int b = 0; b < rows / 4; b++) {
+        barrier_wait(shared_address(&sh.empty[at.slot]), at.parity ^ 1);
+        if (lane == 0) {
+            const uint32_t full = shared_address(&sh.full[at.slot]);
+            barrier_expect(full, box_bytes + (b == 0 ? rows * 4 : 0));
+            bulk_load(shared + at.slot * box_bytes, from + b * (box_bytes / 4), full, box_bytes);
+            if (b == 0) {
+                bulk_load(shared_address(sh.other_lse), a.piece_lse + (int64_t)(2 * cut) * rows, full, rows * 4);
+            }
+        }
+        at.next();
+    }
+}
+
+template <int rows, int n_box>
+__device__ void load_queries(const dense_few_sm90_args &a, const tensor_map *q_map, uint32_t shared, few_shared &sh)
+{
+    using layout = memory<rows, n_box>;
+    walk w;
+    ring<layout::n_q> at;
+    int segment = 0;
+    for (bool more = w.begin(a, sh); more; more = w.next(a, sh), segment++) {
+        const bool complete = w.tile == 0 && w.end == line_tiles(w.length);
+        const uint32_t full = shared_address(&sh.q_full[at.slot]);
+        barrier_wait(shared_address(&sh.q_empty[at.slot]), at.parity ^ 1);
+        sh.note[segment % n_note] = make_int4(w.request, w.length, w.tile, w.end);
+        sh.note_2[segment % n_note] = make_int2(w.head, complete ? -1 : 2 * (int)blockIdx.x + (w.tile == 0));
+        barrier_expect(full, n_box * a.n_row * 128);
+#pragma unroll 1
+        for (int b = 0; b < n_box; b++) {
+            tma_load(shared + layout::q_at + at.slot * layout::q_bytes + b * layout::q_box, q_map, full, b * 64, 0,
+                     w.head, 0, w.request, l2_evict_first);
+        }
+        at.next();
+    }
+    barrier_wait(shared_address(&sh.q_empty[at.slot]), at.parity ^ 1);
+    sh.note[segment % n_note].x = -1;
+    barrier_arrive(shared_address(&sh.q_full[at.slot]));
+}
+
+} // namespace
+
+#endif

@@ -1,0 +1,76 @@
+/*
+ * dense_few_sm90.h - what the host and the dense decode kernels for few query rows agree on. Plain C.
+ */
+#ifndef MLA_DENSE_FEW_SM90_H
+#define MLA_DENSE_FEW_SM90_H
+
+#include <stdint.h>
+
+enum {
+    DENSE_FEW_SM90_ROWS = 32, /* query rows per kv head at most: heads, times tokens */
+    DENSE_FEW_SM90_KEYS = 64, /* of a tile */
+    DENSE_FEW_SM90_D_V = 512,
+    DENSE_FEW_SM90_THREADS = 192,
+    DENSE_FEW_SM90_COMBINE_THREADS = 256,
+    DENSE_FEW_SM90_MAX_PART = 144 /* more than Hopper has multiprocessors */
+};
+
+/*
+ * Shared memory of the decode kernel: places for boxes (64 keys x 64 columns), q, P^T, and barriers and notes. A thread
+ * block of the combine kernel has room beside it, so that it is there when the last piece is written; `rows` are padded.
+ */
+#define DENSE_FEW_SM90_QS(rows) ((rows) < 32 ? 2 : 1) /* how many q */
+#define DENSE_FEW_SM90_Q_BYTES(rows, d_k) (DENSE_FEW_SM90_QS(rows) * (rows) * (d_k) * 2)
+#define DENSE_FEW_SM90_P_BYTES(rows) ((rows) * 64 * 2)
+#define DENSE_FEW_SM90_SMALL_BYTES 1536
+#define DENSE_FEW_SM90_COMBINE_BYTES(rows) (DENSE_FEW_SM90_MAX_PART * ((rows) < 16 ? 16 : (rows)) * 4 + 256)
+#define DENSE_FEW_SM90_REST_BYTES(rows, d_k) \
+    (DENSE_FEW_SM90_Q_BYTES(rows, d_k) + DENSE_FEW_SM90_P_BYTES(rows) + DENSE_FEW_SM90_SMALL_BYTES)
+#define DENSE_FEW_SM90_SLOTS(rows, d_k) \
+    ((228 * 1024 - 2 * 1024 - DENSE_FEW_SM90_COMBINE_BYTES(rows) - DENSE_FEW_SM90_REST_BYTES(rows, d_k)) / 8192)
+#define DENSE_FEW_SM90_SHARED_BYTES(rows, d_k) \
+    (DENSE_FEW_SM90_SLOTS(rows, d_k) * 8192 + DENSE_FEW_SM90_REST_BYTES(rows, d_k))
+
+/* The kernels are made for 8, 16 and 32 rows; rows beyond those that exist are computed and thrown away. */
+static inline int32_t dense_few_sm90_padded(int64_t rows)
+{
+    return rows <= 8 ? 8 : rows <= 16 ? 16 : 32;
+}
+
+/* At the head of the workspace: arrived and folded. */
+#define DENSE_FEW_SM90_WORDS_BYTES 2048
+
+/* Arguments of the decode kernel beside the two tensor maps, and of the combine kernel. */
+typedef struct dense_few_sm90_args {
+    const int32_t *length;     /* [n_seq] */
+    const int32_t *page_table; /* [n_seq][..] */
+    void *o;
+    float *lse;        /* may be null */
+    uint64_t *arrived; /* [n_part + 1], by cut: is the piece behind it there? Anything but the tag says no */
+    int32_t *folded;   /* [n_part + 1], by cut: has the decode kernel folded the two pieces? Where there are just two */
+    float *piece_o;    /* [2 n_part][8 x 64 columns][rows / 8][4 warps][32 lanes][4] fp32, normalised */
+    float *piece_lse;  /* [2 n_part][padded rows] base 2 */
+    int64_t page_table_stride;
+    int64_t o_stride[3];   /* sequence, token, head; in elements */
+    int64_t lse_stride[3]; /* sequence, token, head */
+    int32_t n_seq;
+    int32_t n_kv_head;
+    int32_t n_part;      /* thread blocks of the decode kernel */
+    int32_t head_per_kv; /* query heads per kv head */
+    int32_t n_row;       /* head_per_kv * n_q */
+    int32_t n_q;         /* query tokens per request */
+    int32_t causal;
+    int32_t page_size;
+    int32_t page_shift; /* log2(page_size) when it is a power of two, else -1 */
+    int32_t n_page;
+    int32_t max_length;     /* keys that a row of the page table can hold: lengths beyond it are cut */
+    int32_t item_cost;      /* what beginning and ending an item costs, in quarters of a tile */
+    int32_t combine_items;  /* 1: thread blocks of the combine kernel look at one item each, 0: at one cut each */
+    int32_t combine_chunks; /* thread blocks there for one item or cut at most */
+    int32_t share_pieces;   /* the warps of a thread block there share the pieces of one task; else each has tasks */
+    float scale_log2;       /* softmax scale * log2(e) */
+    float lse_unit;         /* ln(2), or 1 for base 2 */
+    float lse_empty;        /* lse of a row that sees no key */
+} dense_few_sm90_args;
+
+#endif

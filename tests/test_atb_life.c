@@ -3,6 +3,9 @@
  * workspace, flags, and values that are bad only once they are read.
  */
 #define _POSIX_C_SOURCE 200809L
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "atb_decode_case.h"
 
 static const decode_config PLAIN =
@@ -401,13 +404,27 @@ static void test_strict_template(void **state)
 static void test_default_flags(void **state)
 {
     (void)state;
-    assert_int_equal(setenv("MLA_ATB", "kvcache,unknown,strict", 1), 0);
-    assert_int_equal(mla_atb_default_flags(), MLA_ATB_ALLOW_KVCACHE | MLA_ATB_STRICT);
     mla_atb_param param;
     mla_atb_param_init(&param);
     param.head_num = 8;
     param.kv_head_num = 1;
     mla_atb_op *op;
+    assert_int_equal(setenv("MLA_ATB", "kvcache,,strict,", 1), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        bool good = mla_atb_default_flags() == (MLA_ATB_ALLOW_KVCACHE | MLA_ATB_STRICT) &&
+                    mla_atb_op_create(&param, &op) == MLA_ATB_NO_ERROR;
+        _exit(good ? 0 : 1);
+    }
+    int status;
+    assert_true(child > 0 && waitpid(child, &status, 0) == child);
+    assert_int_equal(status, 0);
+
+    assert_int_equal(setenv("MLA_ATB", "kvcache,Strict", 1), 0);
+    assert_int_equal(mla_atb_op_create(&param, &op), MLA_ATB_ERROR_INVALID_PARAM);
+    assert_null(op);
+    assert_non_null(strstr(mla_last_error(), "MLA_ATB = \"kvcache,Strict\" must be a list of strict, "));
+    mla_atb_set_default_flags(MLA_ATB_ALLOW_KVCACHE);
     must(mla_atb_op_create(&param, &op), "cache mode 0");
     mla_atb_op_destroy(op);
     mla_atb_set_default_flags(0);

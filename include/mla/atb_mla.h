@@ -88,8 +88,8 @@ enum {
 
 /*
  * Flags for calls that cannot pass any: ORed into those of every op created from now on. The first use reads the
- * environment variable MLA_ATB, a list of the words strict, check-reuse and kvcache, separated by commas; unknown words
- * are ignored. Process-wide, thread-safe.
+ * environment variable MLA_ATB, a list of the words strict, check-reuse and kvcache, separated by commas. With any other
+ * word no op is created (INVALID_PARAM) until flags are set here. Process-wide, thread-safe.
  */
 MLA_API void mla_atb_set_default_flags(uint32_t flags);
 MLA_API uint32_t mla_atb_default_flags(void);

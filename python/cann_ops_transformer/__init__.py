@@ -10,6 +10,9 @@ same with their documentation. HiFloat8 tensors are torch.uint8, as torch has no
 """
 
 from mla import version as _version
+from mla._torch import need_torch as _need_torch
+
+_need_torch("cann_ops_transformer")
 
 from ._ops import quant_sparse_flash_mla, quant_sparse_flash_mla_metadata
 

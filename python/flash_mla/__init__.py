@@ -8,6 +8,9 @@ never require grad.
 """
 
 from mla import version as _version
+from mla._torch import need_torch as _need_torch
+
+_need_torch("flash_mla")
 
 from .flash_mla_interface import (
     FlashMLASchedMeta,

@@ -10,6 +10,10 @@ Semantics and limits are those of AtbMLA: see mla/atb_mla.h.
 
 from typing import Optional, Sequence, Tuple, Union
 
+from ._torch import need_torch
+
+need_torch("mla.atb")
+
 import torch
 from torch import Tensor
 

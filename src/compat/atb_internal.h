@@ -76,6 +76,9 @@ const char *mla_atb_slot_name(const mla_atb_param *param, atb_slot slot);
 
 int32_t mla_atb_check_param(const mla_atb_param *param);
 
+/* ORs the process' default flags into *flags; fails when the environment names a flag that there is not. */
+int32_t mla_atb_add_default_flags(uint32_t *flags);
+
 static inline bool mla_atb_is_prefill(const mla_atb_param *param)
 {
     return param->calc_type == MLA_ATB_CALC_PREFILL;

@@ -38,7 +38,7 @@ int32_t mla_atb_op_create(const mla_atb_param *param, mla_atb_op **op)
                             param == NULL ? "param is NULL" : "struct_size of param is not this library's");
     }
     mla_atb_param own = *param;
-    own.flags |= mla_atb_default_flags();
+    ATB_TRY(mla_atb_add_default_flags(&own.flags));
     ATB_TRY(mla_atb_check_param(&own));
     mla_atb_op *fresh = calloc(1, sizeof *fresh);
     if (fresh == NULL) {

@@ -11,23 +11,24 @@
 /* ---- flags of the process ---------------------------------------------------------------------------------------- */
 
 enum { FLAGS_UNREAD = -1 };
+#define FLAGS_UNKNOWN (1ll << 32) /* beside flags: a word of the environment says nothing */
 static atomic_llong default_flags = FLAGS_UNREAD;
 
-static uint32_t flags_of_environment(void)
+static long long flags_of_environment(void)
 {
     static const struct {
         const char *word;
         uint32_t flag;
     } known[] = {{"strict", MLA_ATB_STRICT}, {"check-reuse", MLA_ATB_CHECK_REUSE}, {"kvcache", MLA_ATB_ALLOW_KVCACHE}};
-    uint32_t flags = 0;
+    enum { N_KNOWN = sizeof known / sizeof *known };
+    long long flags = 0;
     const char *word = getenv("MLA_ATB");
     while (word != NULL) {
-        size_t length = strcspn(word, ",");
-        for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-            if (strlen(known[i].word) == length && strncmp(word, known[i].word, length) == 0) {
-                flags |= known[i].flag;
-            }
+        size_t length = strcspn(word, ","), i = 0;
+        while (i < N_KNOWN && !(strlen(known[i].word) == length && strncmp(word, known[i].word, length) == 0)) {
+            i++;
         }
+        flags |= i < N_KNOWN ? known[i].flag : length > 0 ? FLAGS_UNKNOWN : 0;
         word = word[length] == ',' ? word + length + 1 : NULL;
     }
     return flags;
@@ -38,7 +39,7 @@ void mla_atb_set_default_flags(uint32_t flags)
     atomic_store(&default_flags, (long long)flags);
 }
 
-uint32_t mla_atb_default_flags(void)
+static long long read_flags(void)
 {
     long long flags = atomic_load(&default_flags);
     if (flags == FLAGS_UNREAD) {
@@ -48,7 +49,25 @@ uint32_t mla_atb_default_flags(void)
             flags = found;
         }
     }
-    return (uint32_t)flags;
+    return flags;
+}
+
+uint32_t mla_atb_default_flags(void)
+{
+    return (uint32_t)read_flags();
+}
+
+int32_t mla_atb_add_default_flags(uint32_t *flags)
+{
+    long long found = read_flags();
+    if (found & FLAGS_UNKNOWN) {
+        const char *said = getenv("MLA_ATB");
+        return mla_atb_fail(MLA_ATB_ERROR_INVALID_PARAM,
+                            "MLA_ATB = \"%s\" must be a list of strict, check-reuse and kvcache, separated by commas",
+                            said ? said : "(unset since)");
+    }
+    *flags |= (uint32_t)found;
+    return MLA_ATB_NO_ERROR;
 }
 
 /* ---- scalars ----------------------------------------------------------------------------------------------------- */

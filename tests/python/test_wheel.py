@@ -42,6 +42,21 @@ def test_the_native_module_needs_no_other_package():
     assert printed.stdout.strip() == mla.version()
 
 
+def test_without_torch_one_sentence_says_so():
+    for module in ("flash_mla", "cann_ops_transformer", "mla.atb"):
+        code = f"import sys; sys.modules['torch'] = None; import {module}"
+        environment = {"PYTHONPATH": str(HOME.parent)}
+        run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+        sentence = f"{module} computes on torch tensors, and torch is not installed: pip install torch"
+        assert run.returncode == 1 and run.stderr.splitlines()[-1] == f"ModuleNotFoundError: {sentence}"
+
+
+def test_the_summary_names_what_is_inside():
+    summary = importlib.metadata.metadata("libmla")["Summary"]
+    for word in ("CPU", "NVIDIA GPU", "mla", "flash_mla", "cann_ops_transformer", "ATB"):
+        assert word in summary
+
+
 def what_make_would_do(target):
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     command = ["make", "--directory", ROOT, "--dry-run", "--always-make", target]

@@ -47,9 +47,12 @@ def load(folder):
         del sys.modules[name]
     sys.path.insert(0, str(folder))
     try:
-        return importlib.import_module("flash_mla")
+        package = importlib.import_module("flash_mla")
     finally:
         sys.path.remove(str(folder))
+    if not pathlib.Path(package.__file__).resolve().is_relative_to(folder.resolve()):
+        sys.exit(f"{folder} holds no package flash_mla")
+    return package
 
 
 def make_inputs(b, s_q, s_k, h_q, varied):

@@ -80,25 +80,6 @@ static mla_status build(const mla_cuda_device *device, const mla_problem *proble
     return MLA_STATUS_OK;
 }
 
-/* Kernels of one stream that begin while the one before them ends. */
-static mla_status launch_early(const mla_cuda_driver *driver, void *function, int64_t grid, uint32_t threads,
-                               uint32_t shared_bytes, cuda_stream stream, void **parameters, const char *doing)
-{
-    cuda_launch_attribute early = {.id = CUDA_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION};
-    early.value.programmatic_stream_serialization = 1;
-    cuda_launch_config config = {.grid_x = (uint32_t)grid,
-                                 .grid_y = 1,
-                                 .grid_z = 1,
-                                 .block_x = threads,
-                                 .block_y = 1,
-                                 .block_z = 1,
-                                 .shared_bytes = shared_bytes,
-                                 .stream = stream,
-                                 .attribute = &early,
-                                 .n_attribute = 1};
-    return mla_cuda_check(driver, driver->cuLaunchKernelEx(&config, function, parameters, NULL), doing);
-}
-
 static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, const mla_problem *problem,
                          const mla_shape *shape, cuda_address workspace, cuda_stream stream)
 {
@@ -150,19 +131,19 @@ static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, co
     int64_t k_dim[4] = {shape->d_k, page, shape->n_kv_head, keys->n_page};
     int64_t k_stride[3] = {keys->k_stride[1], keys->k_stride[2], keys->k_stride[0]};
     uint32_t k_box[4] = {64, DENSE_FEW_SM90_KEYS, 1, 1};
-    MLA_TRY(mla_dense_sm90_map(driver, &q_map, problem->q.dtype, problem->q.data, 5, q_dim, q_stride, q_box));
-    MLA_TRY(mla_dense_sm90_map(driver, &k_map, segment->k.dtype, segment->k.data, 4, k_dim, k_stride, k_box));
+    MLA_TRY(mla_dense_sm90_map(driver, &q_map, problem->q.dtype, problem->q.data, 5, q_dim, q_stride, q_box, true));
+    MLA_TRY(mla_dense_sm90_map(driver, &k_map, segment->k.dtype, segment->k.data, 4, k_dim, k_stride, k_box, true));
 
     void *parameters[] = {&q_map, &k_map, &a}, *combine_parameters[] = {&a};
-    MLA_TRY(launch_early(driver, plan->function[FUNCTION_DECODE], plan->n_item, DENSE_FEW_SM90_THREADS,
-                         DENSE_FEW_SM90_SHARED_BYTES(rows, (uint32_t)shape->d_k), stream, parameters,
-                         "launching attention"));
+    MLA_TRY(mla_dense_sm90_launch(driver, plan->function[FUNCTION_DECODE], plan->n_item, DENSE_FEW_SM90_THREADS,
+                                  DENSE_FEW_SM90_SHARED_BYTES(rows, (uint32_t)shape->d_k), stream, parameters,
+                                  "launching attention"));
     int64_t grid = (n_item < n_cut ? n_item : n_cut) * a.combine_chunks;
     if (grid == 0) {
         return MLA_STATUS_OK;
     }
-    return launch_early(driver, plan->function[FUNCTION_COMBINE], grid, DENSE_FEW_SM90_COMBINE_THREADS, 0, stream,
-                        combine_parameters, "launching the combination of parts");
+    return mla_dense_sm90_launch(driver, plan->function[FUNCTION_COMBINE], grid, DENSE_FEW_SM90_COMBINE_THREADS, 0,
+                                 stream, combine_parameters, "launching the combination of parts");
 }
 
 const mla_cuda_variant mla_cuda_dense_few_sm90_variant = {

@@ -1,7 +1,7 @@
 /*
- * cuda_dense_sm90.c - the variant for dense decode on Hopper: kernels/dense_sm90.cu and dense_plan_sm90.cu.
+ * cuda_dense_sm90.c - the variant for dense decode on Hopper: kernels/dense_sm90.cu and dense_combine_sm90.cu.
  *
- * The host knows shapes only. How requests are cut is decided by the plan kernel from the lengths, at every launch, so
+ * The host knows shapes only. Who computes what follows from the lengths, which every thread block reads for itself, so
  * that a captured graph follows lengths that change.
  */
 #include <math.h>
@@ -10,15 +10,18 @@
 #include "cuda_dense_sm90.h"
 #include "kernels/dense_sm90.h"
 
-enum { FUNCTION_DECODE, FUNCTION_PLAN, FUNCTION_COMBINE };
+enum { FUNCTION_DECODE, FUNCTION_COMBINE };
 
 /* Of cuTensorMapEncodeTiled(). */
-enum { MAP_F16 = 6, MAP_BF16 = 9, MAP_NO_INTERLEAVE = 0, MAP_SWIZZLE_128 = 3, MAP_PROMOTE_128 = 2, MAP_FILL_ZERO = 0 };
-
-/* What beginning and ending a request costs, in quarters of a tile; what a piece and row block costs everybody, in
- * 1/64 of that. Measured: docs/cuda-dense-sm90.md. */
-#define SEGMENT_COST 10
-#define PIECE_COST_64 8
+enum {
+    MAP_F16 = 6,
+    MAP_BF16 = 9,
+    MAP_NO_INTERLEAVE = 0,
+    MAP_SWIZZLE_128 = 3,
+    MAP_PROMOTE_128 = 2,
+    MAP_PROMOTE_256 = 3,
+    MAP_FILL_ZERO = 0
+};
 
 /* How the rows of a request are dealt out to thread blocks. When its tokens follow each other like heads, they are
  * folded into one run of rows; else every token has row blocks of its own. */
@@ -40,10 +43,11 @@ static row_map map_rows(const mla_shape *shape)
     return map;
 }
 
-/* Parts of the plan: one worker per multiprocessor. With two parts or more, parts times row blocks <= n_sm. */
+/* One worker per multiprocessor. With two parts or more, parts times row blocks <= n_sm. */
 static int64_t count_parts(const mla_cuda_device *device, int64_t n_block)
 {
     int64_t n = device->n_sm / (n_block > 0 ? n_block : 1);
+    n = n < DENSE_SM90_MAX_PART ? n : DENSE_SM90_MAX_PART;
     return n > 1 ? n : 1;
 }
 
@@ -85,8 +89,10 @@ bool mla_dense_sm90_accepts(const mla_cuda_device *device, const mla_problem *pr
     int64_t o_extent[3] = {shape->n_seq, shape->n_q, shape->n_head};
     return mla_dense_sm90_is_tiled(segment->k.data, keys->k_stride, k_extent, 3) &&
            mla_dense_sm90_is_tiled(problem->o.data, shape->o_stride, o_extent, 3) && keys->n_page > 0 &&
-           segment->page_table.dim[1] > 0 && keys->n_page < INT32_MAX && keys->page_size < ((int64_t)1 << 24) &&
-           shape->n_seq < ((int64_t)1 << 24) && shape->n_head < ((int64_t)1 << 24) && shape->n_q < ((int64_t)1 << 24);
+           segment->page_table.dim[1] > 0 && segment->page_table.stride[1] == 1 &&
+           mla_tensor_present(&segment->length) && (segment->length.stride[0] == 1 || shape->n_seq == 1) &&
+           keys->n_page < INT32_MAX && keys->page_size < ((int64_t)1 << 24) && shape->n_seq < ((int64_t)1 << 24) &&
+           shape->n_head < ((int64_t)1 << 24) && shape->n_q < ((int64_t)1 << 24);
 }
 
 static bool serves(const mla_cuda_device *device, const mla_problem *problem, const mla_shape *shape)
@@ -100,12 +106,10 @@ static bool serves(const mla_cuda_device *device, const mla_problem *problem, co
            map.n_block * (map.n_block > device->n_sm ? 1 : device->n_sm) < INT32_MAX / 256;
 }
 
-/* Words of the plan: dense_sm90.h; twice the requests, because of the lengths that a large batch keeps behind it. */
-static size_t plan_bytes(int64_t n_part, int64_t n_seq)
+/* Bytes in front of the pieces: dense_sm90.h. */
+static size_t counters_bytes(int64_t n_sm)
 {
-    int64_t words =
-        DENSE_SM90_PLAN_HEADER + n_part * (DENSE_SM90_PLAN_PART + 1) + n_seq * (DENSE_SM90_PLAN_REQUEST + 1);
-    return (size_t)(words * 4 + 255) / 256 * 256;
+    return (size_t)n_sm * (DENSE_SM90_MAX_PIECE(1) * 8 * sizeof(uint64_t) + sizeof(dense_sm90_int4));
 }
 
 static mla_status build(const mla_cuda_device *device, const mla_problem *problem, const mla_shape *shape,
@@ -114,25 +118,25 @@ static mla_status build(const mla_cuda_device *device, const mla_problem *proble
     bool bf16 = problem->q.dtype == MLA_DTYPE_BF16;
     const char *decode = bf16 ? (shape->d_k == 576 ? "dense_sm90_bf16_576" : "dense_sm90_bf16_512")
                               : (shape->d_k == 576 ? "dense_sm90_f16_576" : "dense_sm90_f16_512");
-    cuda_function function[3];
+    cuda_function function[2];
     MLA_TRY(mla_cuda_kernel_get(device, "dense_sm90", decode, DENSE_SM90_SHARED_BYTES, &function[FUNCTION_DECODE]));
-    MLA_TRY(mla_cuda_kernel_get(device, "dense_plan_sm90", "dense_sm90_plan", 0, &function[FUNCTION_PLAN]));
-    MLA_TRY(mla_cuda_kernel_get(device, "dense_plan_sm90", bf16 ? "dense_sm90_combine_bf16" : "dense_sm90_combine_f16",
-                                0, &function[FUNCTION_COMBINE]));
-    for (int i = 0; i < 3; i++) {
+    MLA_TRY(mla_cuda_kernel_get(device, "dense_combine_sm90",
+                                bf16 ? "dense_sm90_combine_bf16" : "dense_sm90_combine_f16", 0,
+                                &function[FUNCTION_COMBINE]));
+    for (int i = 0; i < 2; i++) {
         plan->function[i] = function[i];
     }
     /* strides, which decide on folding, may be others at the launch: room for whatever they are */
     int64_t n_block = map_rows(shape).n_block;
     plan->n_item = count_parts(device, n_block) * n_block;
     plan->n_slot = DENSE_SM90_MAX_PIECE(device->n_sm);
-    plan->workspace_bytes = plan_bytes(device->n_sm, shape->n_seq) +
-                            (size_t)plan->n_slot * DENSE_SM90_ROWS * (DENSE_SM90_D_V + 1) * sizeof(float);
+    plan->workspace_bytes =
+        counters_bytes(device->n_sm) + (size_t)plan->n_slot * DENSE_SM90_ROWS * (DENSE_SM90_D_V + 1) * sizeof(float);
     return MLA_STATUS_OK;
 }
 
 mla_status mla_dense_sm90_map(const mla_cuda_driver *driver, cuda_tensor_map *map, mla_dtype dtype, void *data,
-                              int32_t rank, const int64_t *dim, const int64_t *stride, const uint32_t *box)
+                              int32_t rank, const int64_t *dim, const int64_t *stride, const uint32_t *box, bool alone)
 {
     uint64_t extent[5], bytes[4];
     uint32_t step[5] = {1, 1, 1, 1, 1};
@@ -145,9 +149,38 @@ mla_status mla_dense_sm90_map(const mla_cuda_driver *driver, cuda_tensor_map *ma
     return mla_cuda_check(driver,
                           driver->cuTensorMapEncodeTiled(map, dtype == MLA_DTYPE_BF16 ? MAP_BF16 : MAP_F16,
                                                          (uint32_t)rank, data, extent, bytes, box, step,
-                                                         MAP_NO_INTERLEAVE, MAP_SWIZZLE_128, MAP_PROMOTE_128,
-                                                         MAP_FILL_ZERO),
+                                                         MAP_NO_INTERLEAVE, MAP_SWIZZLE_128,
+                                                         alone ? MAP_PROMOTE_128 : MAP_PROMOTE_256, MAP_FILL_ZERO),
                           "describing a tensor to the GPU");
+}
+
+mla_status mla_dense_sm90_launch(const mla_cuda_driver *driver, cuda_function function, int64_t grid, uint32_t threads,
+                                 uint32_t shared_bytes, cuda_stream stream, void **parameters, const char *doing)
+{
+    cuda_launch_attribute early = {.id = CUDA_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION};
+    early.value.programmatic_stream_serialization = 1;
+    cuda_launch_config config = {.grid_x = (uint32_t)grid,
+                                 .grid_y = 1,
+                                 .grid_z = 1,
+                                 .block_x = threads,
+                                 .block_y = 1,
+                                 .block_z = 1,
+                                 .shared_bytes = shared_bytes,
+                                 .stream = stream,
+                                 .attribute = &early,
+                                 .n_attribute = 1};
+    return mla_cuda_check(driver, driver->cuLaunchKernelEx(&config, function, parameters, NULL), doing);
+}
+
+/* Rows that TMA reads 64 at a time, DENSE_SM90_BOXES boxes of 64 columns at once. dim, stride: of what lies around the
+ * columns. */
+static mla_status map_boxes(const mla_cuda_driver *driver, cuda_tensor_map *map, mla_dtype dtype, void *data,
+                            int64_t columns, const int64_t dim[3], const int64_t stride[3])
+{
+    const int64_t dims[5] = {64, dim[0], columns / 64, dim[1], dim[2]};
+    const int64_t strides[4] = {stride[0], 64, stride[1], stride[2]};
+    const uint32_t box[5] = {64, 64, DENSE_SM90_BOXES, 1, 1};
+    return mla_dense_sm90_map(driver, map, dtype, data, 5, dims, strides, box, false);
 }
 
 static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, const mla_problem *problem,
@@ -162,10 +195,12 @@ static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, co
 
     dense_sm90_args a;
     memset(&a, 0, sizeof a);
-    int32_t *words = (int32_t *)(uintptr_t)workspace;
-    a.plan = words;
-    a.piece_o = (float *)(uintptr_t)(workspace + plan_bytes(n_part, shape->n_seq));
+    a.to_fold = (dense_sm90_int4 *)(uintptr_t)workspace;
+    a.word = (uint64_t *)(a.to_fold + device->n_sm);
+    a.piece_o = (float *)(uintptr_t)(workspace + counters_bytes(device->n_sm));
     a.piece_lse = a.piece_o + plan->n_slot * DENSE_SM90_ROWS * DENSE_SM90_D_V;
+    a.length = segment->length.data;
+    a.max_length = max_length < INT32_MAX - 64 ? (int32_t)max_length : INT32_MAX - 64;
     a.page_table = segment->page_table.data;
     a.page_table_stride = segment->page_table.stride[0];
     a.o = problem->o.data;
@@ -188,56 +223,28 @@ static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, co
     a.keep_in_l2 = 1;
     a.scale_log2 = (float)(problem->softmax_scale * 1.4426950408889634);
     a.lse_unit = problem->lse_base == MLA_LSE_NATURAL ? 0.69314718f : 1.0f;
-    a.lse_empty = problem->lse_empty == MLA_LSE_EMPTY_POS_INF   ? INFINITY
-                  : problem->lse_empty == MLA_LSE_EMPTY_NEG_INF ? -INFINITY
-                                                                : 0.0f;
+    a.lse_empty = (float)mla_empty_lse(problem->lse_empty);
     int64_t n_split = shape->n_seq < n_part ? shape->n_seq : n_part; /* requests that can be split at most */
     int64_t to_fold = n_split * map.n_block;
-    a.combine_columns = to_fold <= 4 ? 1 : to_fold <= 32 ? 8 : 64;
+    a.combine_columns = to_fold <= 4 ? 1 : 8;
 
-    dense_sm90_plan_args p = {.length = segment->length.data,
-                              .plan = words,
-                              .n_seq = a.n_seq,
-                              .n_part = a.n_part,
-                              .max_length = max_length < INT32_MAX - 64 ? (int32_t)max_length : INT32_MAX - 64,
-                              .segment_cost = SEGMENT_COST,
-                              .piece_cost_64 = (int32_t)(PIECE_COST_64 * map.n_block)};
     cuda_tensor_map q_map, k_map;
-    int64_t q_dim[4] = {shape->d_k, shape->n_head * (map.folded ? shape->n_q : 1), map.token, shape->n_seq};
+    int64_t q_dim[3] = {shape->n_head * (map.folded ? shape->n_q : 1), map.token, shape->n_seq};
     int64_t q_stride[3] = {shape->q_stride[2], shape->q_stride[1], shape->q_stride[0]};
-    int64_t k_dim[4] = {shape->d_k, page, shape->n_kv_head, keys->n_page};
+    int64_t k_dim[3] = {page, shape->n_kv_head, keys->n_page};
     int64_t k_stride[3] = {keys->k_stride[1], keys->k_stride[2], keys->k_stride[0]};
-    const uint32_t box[4] = {64, 64, 1, 1};
-    MLA_TRY(mla_dense_sm90_map(driver, &q_map, problem->q.dtype, problem->q.data, 4, q_dim, q_stride, box));
-    MLA_TRY(mla_dense_sm90_map(driver, &k_map, segment->k.dtype, segment->k.data, 4, k_dim, k_stride, box));
+    MLA_TRY(map_boxes(driver, &q_map, problem->q.dtype, problem->q.data, shape->d_k, q_dim, q_stride));
+    MLA_TRY(map_boxes(driver, &k_map, segment->k.dtype, segment->k.data, shape->d_k, k_dim, k_stride));
 
-    void *plan_parameters[] = {&p}, *parameters[] = {&q_map, &k_map, &a}, *combine_parameters[] = {&a};
-    MLA_TRY(mla_cuda_check(driver,
-                           driver->cuLaunchKernel(plan->function[FUNCTION_PLAN], 1, 1, 1, DENSE_SM90_PLAN_THREADS, 1, 1,
-                                                  0, stream, plan_parameters, NULL),
-                           "launching the plan"));
-    MLA_TRY(mla_cuda_check(driver,
-                           driver->cuLaunchKernel(plan->function[FUNCTION_DECODE], (unsigned)(map.n_block * n_part), 1,
-                                                  1, DENSE_SM90_THREADS, 1, 1, DENSE_SM90_SHARED_BYTES, stream,
-                                                  parameters, NULL),
-                           "launching attention"));
+    void *parameters[] = {&q_map, &k_map, &a}, *combine_parameters[] = {&a};
+    MLA_TRY(mla_dense_sm90_launch(driver, plan->function[FUNCTION_DECODE], map.n_block * n_part, DENSE_SM90_THREADS,
+                                  DENSE_SM90_SHARED_BYTES, stream, parameters, "launching attention"));
     if (n_part == 1) {
         return MLA_STATUS_OK;
     }
-    cuda_launch_attribute early = {.id = CUDA_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION};
-    early.value.programmatic_stream_serialization = 1;
-    cuda_launch_config config = {.grid_x = (uint32_t)(to_fold * 4 * (64 / a.combine_columns)),
-                                 .grid_y = 1,
-                                 .grid_z = 1,
-                                 .block_x = DENSE_SM90_COMBINE_THREADS,
-                                 .block_y = 1,
-                                 .block_z = 1,
-                                 .stream = stream,
-                                 .attribute = &early,
-                                 .n_attribute = 1};
-    return mla_cuda_check(driver,
-                          driver->cuLaunchKernelEx(&config, plan->function[FUNCTION_COMBINE], combine_parameters, NULL),
-                          "launching the combination of parts");
+    return mla_dense_sm90_launch(driver, plan->function[FUNCTION_COMBINE], to_fold * 4 * (64 / a.combine_columns),
+                                 DENSE_SM90_COMBINE_THREADS, 0, stream, combine_parameters,
+                                 "launching the combination of parts");
 }
 
 const mla_cuda_variant mla_cuda_dense_sm90_variant = {

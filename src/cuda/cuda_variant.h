@@ -26,8 +26,7 @@ typedef struct mla_cuda_variant {
 /* Ends with NULL. */
 extern const mla_cuda_variant *const mla_cuda_variants[];
 
-extern const mla_cuda_variant mla_cuda_dense_sm90_variant; /* not in the table: docs/cuda-dense-sm90.md */
-extern const mla_cuda_variant mla_cuda_dense_few_sm90_variant;
+extern const mla_cuda_variant mla_cuda_dense_few_sm90_variant, mla_cuda_dense_sm90_variant;
 extern const mla_cuda_variant mla_cuda_generic_variant;
 
 #endif

@@ -245,6 +245,9 @@ void ck_same_bits(const mla_problem *a, const mla_problem *b, const char *what);
 extern double ck_worst_ratio;
 /* Elements judged so far, and those whose bound was wider than a hundredth of sum p |v|, so that it says little. */
 extern int64_t ck_n_judged, ck_n_loose;
+/* Kernels with matrix units may round a probability before it multiplies a value: by this part of its size, or, where the
+ * format's smallest numbers lie, by this much of the row's largest probability. 0 where they do not. */
+extern double ck_p_unit, ck_p_least;
 
 /* make, run, compare, check that nothing else was written, release. */
 void ck_check_config(const ck_config *config);
@@ -271,7 +274,8 @@ typedef struct ck_test {
 } ck_test;
 
 extern const ck_test ck_attention_tests[], ck_relation_tests[], ck_case_tests[], ck_plan_tests[], ck_alloc_tests[],
-    ck_format_tests[], ck_rounding_tests[], ck_rounded_relation_tests[], ck_fixed_tests[], ck_cuda_tests[];
+    ck_format_tests[], ck_rounding_tests[], ck_rounded_relation_tests[], ck_fixed_tests[], ck_cuda_tests[],
+    ck_cuda_dense_tests[];
 
 /* One test per kernel that the library lists; NULL behind the last. */
 const ck_test *ck_kernel_test_at(size_t index);

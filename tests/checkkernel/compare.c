@@ -56,6 +56,7 @@
 
 double ck_worst_ratio;
 int64_t ck_n_judged, ck_n_loose;
+double ck_p_unit, ck_p_least;
 
 double ck_chain(const ck_judge *j, double n)
 {
@@ -255,7 +256,9 @@ static void judge_o(ck_judge *j, const ck_place *at, const mla_ref_row_result *r
     double least_sum = fmax(w->p_star, exp(-2 * w->largest_w));
     double underflow = (n + 4) * (0x1p-141 * fmax(fabs(pv), 1) + 0x1p-100 * largest_v);
     for (int64_t c = 0; c < shape->d_v; c++) {
-        double bound = fmin(j->spread[c] / least_sum, j->hull[c]) + U * gathered * j->absolute[c] +
+        double rounding =
+            ck_p_unit * fmin(j->absolute[c] * exp(2 * w->largest_w), largest_v) + n * ck_p_least * largest_v;
+        double bound = rounding + fmin(j->spread[c] / least_sum, j->hull[c]) + U * gathered * j->absolute[c] +
                        U * (gathered + 6) * fabs(j->o[c]) + underflow +
                        j->value_error[c] * fabs(pv) * exp(fmin(2 * w->largest_w, 300));
         ck_judge_o(j, at, c, j->o[c], bound);

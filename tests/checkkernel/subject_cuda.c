@@ -184,6 +184,16 @@ cuda_address ck_cuda_workspace(const mla_plan *plan, size_t *bytes)
     return workspace;
 }
 
+bool ck_cuda_note_kernels(const mla_plan *plan, const mla_problem *problem)
+{
+    mla_plan_info info;
+    CK_REQUIRE(mla_plan_describe(plan, &info) == MLA_STATUS_OK);
+    bool dense = strncmp(info.isa, "dense_", 6) == 0, f16 = problem->q.dtype == MLA_DTYPE_F16;
+    ck_p_unit = !dense ? 0 : f16 ? 0x1p-11 : 0x1p-8;
+    ck_p_least = dense && f16 ? 0x1p-24 : 0;
+    return dense;
+}
+
 mla_status ck_cuda_execute(const mla_problem *problem)
 {
     ck_cuda_problem c;
@@ -192,6 +202,7 @@ mla_status ck_cuda_execute(const mla_problem *problem)
     mla_status status = mla_plan_build(&c.problem, NULL, &plan);
     if (status == MLA_STATUS_OK) {
         size_t bytes;
+        ck_cuda_note_kernels(plan, &c.problem);
         cuda_address workspace = ck_cuda_workspace(plan, &bytes);
         status = mla_run(plan, &c.problem, (void *)(uintptr_t)workspace, bytes, NULL);
         if (status == MLA_STATUS_OK) {

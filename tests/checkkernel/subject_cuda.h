@@ -44,6 +44,9 @@ void ck_cuda_end(ck_cuda_problem *c);
 /* Workspace that holds NaN. */
 cuda_address ck_cuda_workspace(const mla_plan *plan, size_t *bytes);
 
+/* Sets ck_p_unit and ck_p_least to what the plan's kernels do; true: they are the ones for dense decode on Hopper. */
+bool ck_cuda_note_kernels(const mla_plan *plan, const mla_problem *problem);
+
 /* make, plan, run, fetch, end. */
 mla_status ck_cuda_execute(const mla_problem *problem);
 

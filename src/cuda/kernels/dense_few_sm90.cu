@@ -126,13 +126,9 @@ __device__ __forceinline__ void clear_16(uint32_t at)
     asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(at), "r"(0) : "memory");
 }
 
-__device__ __forceinline__ bool not_finite(uint32_t pair, __nv_bfloat16)
+template <typename T> __device__ __forceinline__ bool not_finite(uint32_t pair, T)
 {
-    return (pair & 0x7f80) == 0x7f80 || (pair & 0x7f800000) == 0x7f800000;
-}
-__device__ __forceinline__ bool not_finite(uint32_t pair, __half)
-{
-    return (pair & 0x7c00) == 0x7c00 || (pair & 0x7c000000) == 0x7c000000;
+    return !is_finite(pair, T()) || !is_finite(pair >> 16, T());
 }
 
 /* Is any of the eight values there Inf or NaN? */

@@ -154,10 +154,4 @@ __device__ __forceinline__ int line_piece(int first_cut, int i)
     return 2 * (first_cut - 1 + i) + (i == 0);
 }
 
-/* Which piece of its item lies in that place. */
-__device__ __forceinline__ int line_index(int first_cut, int place)
-{
-    return place / 2 - first_cut + 1;
-}
-
 #endif

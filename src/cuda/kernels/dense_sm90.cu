@@ -1,199 +1,20 @@
 /*
- * dense_sm90.cu - dense decode for sm_90a: TMA, mbarriers, wgmma. docs/cuda-notes.md tells why it looks like this.
+ * dense_sm90.cu - dense decode for sm_90a: TMA, mbarriers, wgmma. docs/cuda-dense-sm90.md tells why it looks like
+ * this.
  *
  * A CTA owns 64 query rows (heads, times tokens) of one kv head and walks through key tiles of 64 keys. TMA brings them
  * into a ring of three stages; a request's q takes a place in the ring like a tile of keys. Its three warpgroups:
  *
  *     score     keeps 496 columns of q in registers; S = Q K^T, softmax, writes P over the tile's rope columns
- *     value x2  O[64][256 columns each] += P V, where V is the K tile with its rows as wgmma's K; one thread of each
- *               refills the boxes of the stage that the warpgroup has just finished with
+ *     value x2  O[64][256 columns each] += P V, where V is the K tile with its rows as wgmma's K; a thread of the second
+ *               refills the stage that both have just finished with
  *
- * P of a tile is handed over only when the next tile's scores are through the tensor cores (unless that tile is late),
- * so that value work is left to cover the softmax.
+ * P of a tile is handed over only when most of the next tile's scores are queued (unless that tile is late), so that
+ * value work is left to cover the softmax.
  */
-#include "dense_sm90.h"
-#include "sm90_ptx.cuh"
+#include "dense_load_sm90.cuh"
 
 namespace {
-
-constexpr int n_stage = 3;
-constexpr uint32_t box_bytes = 64 * 128; /* 64 rows of 64 16-bit columns */
-constexpr uint32_t stage_bytes = 9 * box_bytes;
-constexpr uint32_t rope_box = 8 * box_bytes; /* in a stage; becomes P */
-constexpr int n_full = 3;                    /* barriers of a stage: boxes 0-3, 4-7, 8 */
-
-/* Shared memory behind the stages and 80 columns of q. What is per stage is free when the stage is. */
-struct alignas(16) small_shared {
-    int4 note[n_stage];             /* load to score, q: length, first tile, end tile, piece (-1: not split)
-                                       score to value: what to do (below), keys that exist, request, piece */
-    int4 place;                     /* of this CTA's rows in the q map: kv head, row, token; last request of the part */
-    int4 where;                     /* first row within the kv head's rows, its query token, row block */
-    int4 part;                      /* first request, its first tile, end tile of the last request, first piece */
-    int4 record[2];                 /* the plan's record of the request after this one, fetched ahead; by half */
-    int page[2];                    /* page of the next tile, fetched ahead; by half */
-    float inverse[2][64];           /* 1 / row sum, by the parity of the request: the ring holds the ends of two */
-    int8_t rescale[n_stage][64];    /* the power of two that O is multiplied with before the tile's product */
-    int8_t rescale_any[n_stage][4]; /* by warp */
-    int known[n_stage];             /* does the tile's page exist? */
-    uint64_t full[n_stage][n_full];
-    uint64_t p_ready[n_stage];  /* P is written, or q is read */
-    uint64_t empty[n_stage][2]; /* the value warpgroup of this half is done */
-};
-static_assert(sizeof(small_shared) <= 1024, "small_shared outgrew its place");
-
-/* Bits of note.x. The value warpgroups know nothing else: 128 of their 144 registers are accumulators. */
-enum { note_none = 1, note_first = 2, note_last = 4, note_stop = 8 };
-
-struct ring {
-    uint32_t stage = 0, parity = 0;
-    __device__ __forceinline__ void next()
-    {
-        if (++stage == n_stage) {
-            stage = 0;
-            parity ^= 1;
-        }
-    }
-};
-
-/* The row block of a CTA. */
-struct place {
-    int kv_head, token, row; /* in the q map: token, and first row within the kv head's rows */
-    int block;               /* its number among all row blocks */
-};
-
-__device__ __forceinline__ place place_of(const dense_sm90_args &a)
-{
-    place s;
-    const int block = blockIdx.x % a.n_group;
-    s.kv_head = block / a.block_per_head;
-    s.token = block % a.block_per_head / a.block_per_token;
-    s.row = block % a.block_per_head % a.block_per_token * 64;
-    s.block = block;
-    return s;
-}
-
-/* Query token and head of a row of this CTA's block; false: the row is beyond the kv head's rows. */
-__device__ __forceinline__ bool row_place(const dense_sm90_args &a, const small_shared &sh, int row, int &token,
-                                          int &head)
-{
-    const int r = sh.where.x + row;
-    token = sh.place.z;
-    head = r;
-    if (a.row_per_token != a.head_per_kv) { /* tokens are folded; a division is slow */
-        token = r / a.head_per_kv;
-        head = r % a.head_per_kv;
-    }
-    head += sh.place.x * a.head_per_kv;
-    return token < a.n_q && r < a.row_per_token;
-}
-
-/* Keys that a query token sees. */
-__device__ __forceinline__ int visible(const dense_sm90_args &a, int length, int token)
-{
-    return a.causal ? max(0, min(length, length - a.n_q + token + 1)) : length;
-}
-
-/* The plan's record of a request: length, first piece, pieces. */
-__device__ __forceinline__ const int32_t *record_of(const dense_sm90_args &a, int request)
-{
-    return a.plan + DENSE_SM90_PLAN_HEADER + a.n_part * DENSE_SM90_PLAN_PART + request * DENSE_SM90_PLAN_REQUEST;
-}
-
-/* 2^e for e in -126..127; 0 for -127. */
-__device__ __forceinline__ float power_of_two(int e)
-{
-    return __int_as_float((e + 127) << 23);
-}
-
-/* Read anew where it is used, so that nothing derived from it stays in registers. */
-__device__ __forceinline__ int thread_now()
-{
-    int t;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(t));
-    return t;
-}
-
-/* --- load --- */
-
-/*
- * The next entry of the ring: q of a request, then its key tiles. One thread of each value warpgroup keeps one and
- * loads its half of the boxes (the second the rope columns too) into the stage it has just finished with. It stands
- * between two products, so it waits for no global load: pages and records are fetched one step ahead.
- */
-struct cursor {
-    int request, tile, end; /* tile -1: q is next */
-};
-
-__device__ __forceinline__ void fetch_page(const dense_sm90_args &a, int *to, int request, int tile)
-{
-    const int key = tile * 64;
-    copy_async<4>(to, a.page_table + request * a.page_table_stride +
-                          (a.page_shift >= 0 ? key >> a.page_shift : key / a.page_size));
-}
-
-template <int n_box>
-__device__ __forceinline__ void load_next(const dense_sm90_args &a, const tensor_map *q_map, const tensor_map *k_map,
-                                          uint32_t stages, small_shared &sh, uint32_t stage, int half, cursor &c)
-{
-    const int4 place = sh.place;
-    if (c.request > place.w) {
-        return;
-    }
-    const uint32_t to = stages + stage * stage_bytes, to_half = to + half * 4 * box_bytes;
-    const uint32_t full = shared_address(&sh.full[stage][half]), full_rope = shared_address(&sh.full[stage][2]);
-    copy_async_wait();
-    if (c.tile < 0) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            tma_load(to_half + i * box_bytes, q_map, full, half * 256 + i * 64, place.y, place.z, c.request,
-                     l2_evict_first);
-        }
-        if (half == 1 && n_box == 9) {
-            tma_load(to + rope_box, q_map, full_rope, 512, place.y, place.z, c.request, l2_evict_first);
-            barrier_expect(full_rope, box_bytes);
-        }
-        const int4 record = sh.record[half], part = sh.part;
-        const bool first = c.request == part.x;
-        c.tile = first ? part.y : 0;
-        c.end = c.request == place.w ? part.z : max((record.x + 63) / 64, 1);
-        if (half == 1) { /* this half is the last to leave a stage */
-            sh.note[stage] = make_int4(record.x, c.tile, c.end, record.z <= 1 ? -1 : record.y + (first ? part.w : 0));
-        }
-        barrier_expect(full, 4 * box_bytes);
-        if (record.x > 0) {
-            fetch_page(a, &sh.page[half], c.request, c.tile);
-        } else {
-            sh.page[half] = -1;
-        }
-        if (c.request < place.w) {
-            copy_async<16>(&sh.record[half], record_of(a, c.request + 1));
-        }
-        return;
-    }
-    const uint64_t policy = a.keep_in_l2 ? l2_evict_normal : l2_evict_first;
-    const int page_read = sh.page[half];
-    const bool known = page_read >= 0 && page_read < a.n_page;
-    const int page = known ? page_read : a.n_page; /* beyond the end TMA fills with zeros */
-    const int slot = a.page_shift >= 0 ? (c.tile * 64) & (a.page_size - 1) : (c.tile * 64) % a.page_size;
-    if (half == 0) {
-        sh.known[stage] = known;
-    }
-    barrier_expect(full, 4 * box_bytes);
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        tma_load(to_half + i * box_bytes, k_map, full, half * 256 + i * 64, slot, place.x, page, policy);
-    }
-    if (half == 1 && n_box == 9) { /* P lies there, which the other warpgroup reads as well */
-        barrier_expect(full_rope, box_bytes);
-        tma_load(to + rope_box, k_map, full_rope, 512, slot, place.x, page, policy);
-    }
-    if (++c.tile < c.end) {
-        fetch_page(a, &sh.page[half], c.request, c.tile);
-    } else {
-        c.request++;
-        c.tile = -1;
-    }
-}
 
 /* --- score --- */
 
@@ -213,13 +34,30 @@ __device__ __forceinline__ void copy_chunk(uint32_t to, uint32_t from)
     asm volatile("st.shared.v4.b32 [%4], {%0, %1, %2, %3};" ::"r"(x), "r"(y), "r"(z), "r"(w), "r"(to) : "memory");
 }
 
+/* Hides scores that a row does not see: they become -inf whatever they were. Only the last tiles of a request need it. */
+__device__ __forceinline__ void hide_scores(const dense_sm90_args &a, const small_shared &sh, float (&d)[32],
+                                            bool known, int length, int tile)
+{
+    const int t = thread_now(), row = (t >> 5 & 3) * 16 + (t >> 2 & 7), column = (t & 3) * 2;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        int token, head;
+        row_place(a, sh, row + 8 * i, token, head);
+        const int limit = known ? visible(a, length, token) - tile * 64 - column : 0;
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            d[j * 4 + 2 * i] = j * 8 < limit ? d[j * 4 + 2 * i] : -INFINITY;
+            d[j * 4 + 2 * i + 1] = j * 8 + 1 < limit ? d[j * 4 + 2 * i + 1] : -INFINITY;
+        }
+    }
+}
+
 template <typename T, int n_box>
 __device__ void score_role(const dense_sm90_args &a, uint32_t stages, uint32_t q_rest, small_shared &sh)
 {
     const int lane = threadIdx.x % 32;
     /* address in a box that this lane gives to ld/stmatrix for columns 0-15; the others follow by exclusive or */
     const uint32_t matrix_at = swizzled(0, threadIdx.x % 128 / 32 * 16 + (lane & 15), lane >> 4);
-    constexpr int n_full_used = n_box == 9 ? 3 : 2;
     uint32_t q[31][4];
     ring at;
     for (int request = sh.part.x; request <= sh.place.w; request++) {
@@ -231,7 +69,7 @@ __device__ void score_role(const dense_sm90_args &a, uint32_t stages, uint32_t q
         {
             const uint32_t stage = stages + at.stage * stage_bytes;
 #pragma unroll
-            for (int g = 0; g < n_full_used; g++) {
+            for (int g = 0; g < 3; g++) {
                 barrier_wait(shared_address(&sh.full[at.stage][g]), at.parity);
             }
 #pragma unroll
@@ -241,7 +79,7 @@ __device__ void score_role(const dense_sm90_args &a, uint32_t stages, uint32_t q
             const int4 note = sh.note[at.stage];
             length = note.x, tile = note.y, end = note.z;
             piece = note.w;
-            all_visible = visible(a, length, sh.where.y);
+            all_visible = a.causal ? length - a.n_q + sh.where.y + 1 : length;
             const int thread = thread_now() & 127;
             named_barrier(1, 128); /* all have read the note */
             copy_chunk(q_rest + (thread >> 4) * 256 + (thread & 1) * 128 + (thread >> 1 & 7) * 16,
@@ -268,54 +106,42 @@ __device__ void score_role(const dense_sm90_args &a, uint32_t stages, uint32_t q
 #pragma unroll 1
         for (; tile < end; tile++) {
             const uint32_t stage = stages + at.stage * stage_bytes;
+            const bool last = tile + 1 == end;
             float d[32];
             wgmma_fence();
 #pragma unroll
-            for (int g = 0; g < n_full_used; g++) {
-                barrier_wait(shared_address(&sh.full[at.stage][g]), at.parity);
+            for (int b = 0; b < n_box; b++) {
+                if (b % 3 == 0) {
+                    barrier_wait(shared_address(&sh.full[at.stage][b / 3]), at.parity);
+                }
+                const uint64_t k_box = descriptor_k_major(stage + b * box_bytes);
 #pragma unroll
-                for (int b = 4 * g; b < 4 * g + 4 && b < n_box; b++) {
-                    const uint64_t k_box = descriptor_k_major(stage + b * box_bytes);
-                    if (b < 8) {
-#pragma unroll
-                        for (int k = 0; k < 4; k++) {
-                            if (b == 7 && k == 3) {
-                                wgmma<T>::n64(d, descriptor_plain(q_rest), k_box + k * 2, 1);
-                            } else {
-                                wgmma<T>::n64(d, q[(b & 7) * 4 + k], k_box + k * 2, b + k > 0);
-                            }
-                        }
+                for (int k = 0; k < 4; k++) {
+                    if (b == 8) {
+                        wgmma<T>::n64(d, descriptor_k_major(q_rest + 2048) + k * 2, k_box + k * 2, 1);
+                    } else if (b == 7 && k == 3) {
+                        wgmma<T>::n64(d, descriptor_plain(q_rest), k_box + k * 2, 1);
                     } else {
-                        const uint64_t q_box = descriptor_k_major(q_rest + 2048);
-#pragma unroll
-                        for (int k = 0; k < 4; k++) {
-                            wgmma<T>::n64(d, q_box + k * 2, k_box + k * 2, 1);
-                        }
+                        wgmma<T>::n64(d, q[(b & 7) * 4 + k], k_box + k * 2, b + k > 0);
                     }
+                }
+                if (b == hand_over_box && pending && lane == 0) {
+                    barrier_arrive(pending);
                 }
             }
             wgmma_commit();
+            /* while they multiply */
+            const bool known = sh.known[at.stage], hidden = (tile + 1) * 64 > all_visible || !known;
+            if ((thread_now() & 127) == 0) {
+                const int some = max(0, min(visible(a, length, sh.where.w) - tile * 64, 64));
+                sh.note[at.stage] = make_int4((first ? note_first : 0) |
+                                                  (last ? note_last | (request == sh.place.w ? note_stop : 0) : 0),
+                                              some | max(0, min(all_visible - tile * 64, some)) << 8, request, piece);
+            }
             wgmma_wait<0>();
             wgmma_pin(d);
-            if (pending && lane == 0) {
-                barrier_arrive(pending);
-            }
-
-            /* hidden scores become -inf whatever they were */
-            const int known = sh.known[at.stage];
-            if ((tile + 1) * 64 > all_visible || !known) {
-                const int t = thread_now(), row = (t >> 5 & 3) * 16 + (t >> 2 & 7), column = (t & 3) * 2;
-#pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    int token, head;
-                    row_place(a, sh, row + 8 * i, token, head);
-                    const int limit = known ? visible(a, length, token) - tile * 64 - column : 0;
-#pragma unroll
-                    for (int j = 0; j < 8; j++) {
-                        d[j * 4 + 2 * i] = j * 8 < limit ? d[j * 4 + 2 * i] : -INFINITY;
-                        d[j * 4 + 2 * i + 1] = j * 8 + 1 < limit ? d[j * 4 + 2 * i + 1] : -INFINITY;
-                    }
-                }
+            if (hidden) {
+                hide_scores(a, sh, d, known, length, tile);
             }
 
             float top[2];
@@ -329,25 +155,22 @@ __device__ void score_role(const dense_sm90_args &a, uint32_t stages, uint32_t q
                 }
                 top[i] = fmaxf(fmaxf(part[0], part[1]), fmaxf(part[2], part[3]));
             }
-#pragma unroll
-            for (int lanes = 1; lanes <= 2; lanes++) {
-                const float other0 = __shfl_xor_sync(~0u, top[0], lanes), other1 = __shfl_xor_sync(~0u, top[1], lanes);
-                top[0] = fmaxf(top[0], other0), top[1] = fmaxf(top[1], other1);
-            }
-            /* the maximum lags by up to 2^8, which spares nearly all rescaling */
+            /* The maximum lags by up to 2^8, which spares nearly all rescaling. Whether it does is each thread's own
+             * question; only when the answer is no for one of the warp do the four threads of a row agree on it. */
             const bool moves = top[0] * a.scale_log2 > maximum[0] + 8.0f || top[1] * a.scale_log2 > maximum[1] + 8.0f;
             const bool any = __any_sync(~0u, moves);
             if (any) {
+#pragma unroll
+                for (int lanes = 1; lanes <= 2; lanes++) {
+                    top[0] = fmaxf(top[0], __shfl_xor_sync(~0u, top[0], lanes));
+                    top[1] = fmaxf(top[1], __shfl_xor_sync(~0u, top[1], lanes));
+                }
                 const int t = thread_now();
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     const float before = maximum[i];
-                    float now = top[i] * a.scale_log2;
-                    if (now > before + 8.0f) {
-                        if (before != -INFINITY) {
-                            now = before + ceilf(now - before); /* so that all factors are powers of two */
-                        }
-                        maximum[i] = now;
+                    if (top[i] * a.scale_log2 > before + 8.0f) {
+                        maximum[i] = ceilf(top[i] * a.scale_log2); /* whole, so that factors are exact powers of two */
                     }
                     const int change = before == maximum[i] ? 0 : (int)fmaxf(before - maximum[i], -127.0f);
                     sum[i] *= power_of_two(change);
@@ -367,6 +190,11 @@ __device__ void score_role(const dense_sm90_args &a, uint32_t stages, uint32_t q
                 for (int i = 0; i < 4; i++) {
                     d[j * 4 + i] = exp2_fast(fmaf(d[j * 4 + i], a.scale_log2, i < 2 ? -base0 : -base1));
                 }
+                if (j & 1) {
+                    store_matrix((stage + rope_box + matrix_at) ^ ((j - 1) * 16), pack(d[4 * j - 4], d[4 * j - 3], T()),
+                                 pack(d[4 * j - 2], d[4 * j - 1], T()), pack(d[4 * j], d[4 * j + 1], T()),
+                                 pack(d[4 * j + 2], d[4 * j + 3], T()));
+                }
             }
 #pragma unroll
             for (int i = 0; i < 2; i++) {
@@ -377,19 +205,6 @@ __device__ void score_role(const dense_sm90_args &a, uint32_t stages, uint32_t q
                         (d[j * 4 + 2 * i] + d[j * 4 + 2 * i + 1]) + (d[j * 4 + 2 * i + 16] + d[j * 4 + 2 * i + 17]);
                 }
                 sum[i] += (part[0] + part[1]) + (part[2] + part[3]);
-            }
-#pragma unroll
-            for (int j = 0; j < 8; j += 2) {
-                store_matrix((stage + rope_box + matrix_at) ^ (j * 16), pack(d[4 * j], d[4 * j + 1], T()),
-                             pack(d[4 * j + 2], d[4 * j + 3], T()), pack(d[4 * j + 4], d[4 * j + 5], T()),
-                             pack(d[4 * j + 6], d[4 * j + 7], T()));
-            }
-
-            const bool last = tile + 1 == end;
-            if ((thread_now() & 127) == 0) {
-                sh.note[at.stage] = make_int4((first ? note_first : 0) |
-                                                  (last ? note_last | (request == sh.place.w ? note_stop : 0) : 0),
-                                              max(0, min(length - tile * 64, 64)), request, piece);
             }
             if (last) {
                 const int t = thread_now();
@@ -415,14 +230,14 @@ __device__ void score_role(const dense_sm90_args &a, uint32_t stages, uint32_t q
             fence_async_proxy();
             __syncwarp();
             pending = shared_address(&sh.p_ready[at.stage]);
-            first = false;
             at.next();
-            if (last || !barrier_done(shared_address(&sh.full[at.stage][n_full_used - 1]), at.parity)) {
+            if (first || last || !barrier_done(shared_address(&sh.full[at.stage][2]), at.parity)) {
                 if (lane == 0) {
                     barrier_arrive(pending);
                 }
                 pending = 0;
             }
+            first = false;
         }
     }
 }
@@ -438,26 +253,36 @@ __device__ __forceinline__ void scale_rows(float (&o)[2][64], float f0, float f1
     }
 }
 
-template <typename T>
-__device__ __forceinline__ void write_value(const dense_sm90_args &a, const small_shared &sh, float (&o)[2][64],
-                                            int half, int request, int piece)
+/* Has this warp rows that exist? */
+__device__ __forceinline__ bool has_rows(const dense_sm90_args &a, const small_shared &sh)
 {
-    const int thread = thread_now() & 127, warp = thread >> 5, lane = thread & 31, row = warp * 16 + (lane >> 2);
-    if (sh.place.z >= a.n_q || sh.where.x + warp * 16 >= a.row_per_token) {
-        return;
-    }
-    if (piece >= 0) {
-        float4 *to = reinterpret_cast<float4 *>(a.piece_o) +
-                     ((((int64_t)piece * a.n_group + sh.where.z) * 4 + warp) * 2 + half) * 1024 + lane;
+    return sh.place.z < a.n_q && sh.where.x + (thread_now() >> 5 & 3) * 16 < a.row_per_token;
+}
+
+/* The warp's rows of a piece, in the order of the accumulators. */
+__device__ __forceinline__ float4 *piece_at(const dense_sm90_args &a, const small_shared &sh, int piece, int warp,
+                                            int half)
+{
+    return reinterpret_cast<float4 *>(a.piece_o) +
+           ((((int64_t)piece * a.n_group + sh.where.z) * 4 + warp) * 2 + half) * 1024;
+}
+
+__device__ __forceinline__ void write_piece(float4 *to, const float (&o)[2][64])
+{
 #pragma unroll
-        for (int i = 0; i < 32; i++) {
-            const float *x = &o[i >> 4][4 * i & 63];
-            asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to + i * 32), "f"(x[0]), "f"(x[1]), "f"(x[2]),
-                         "f"(x[3])
-                         : "memory");
-        }
-        return;
+    for (int i = 0; i < 32; i++) {
+        const float *x = &o[i >> 4][4 * i & 63];
+        asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to + i * 32), "f"(x[0]), "f"(x[1]), "f"(x[2]),
+                     "f"(x[3])
+                     : "memory");
     }
+}
+
+template <typename T>
+__device__ __forceinline__ void write_value(const dense_sm90_args &a, const small_shared &sh, const float (&o)[2][64],
+                                            int half, int request)
+{
+    const int thread = thread_now() & 127, lane = thread & 31, row = (thread >> 5) * 16 + (lane >> 2);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         int token, head;
@@ -482,6 +307,174 @@ __device__ __forceinline__ void write_value(const dense_sm90_args &a, const smal
     }
 }
 
+/* A warp's word about its rows of a piece, this half; DENSE_SM90_READY and others. */
+__device__ __forceinline__ volatile uint64_t *word_of(const dense_sm90_args &a, const small_shared &sh, int piece,
+                                                      int half, int warp)
+{
+    return a.word + ((((int64_t)piece * a.n_group + sh.where.z) * 2 + half) * 4 + warp);
+}
+
+__device__ __forceinline__ void tell_ready(const dense_sm90_args &a, const small_shared &sh, int piece, int half)
+{
+    const int thread = thread_now() & 127;
+    __threadfence();
+    __syncwarp();
+    if ((thread & 31) == 0) {
+        *word_of(a, sh, piece, half, thread >> 5) = DENSE_SM90_READY;
+    }
+}
+
+/* Weights of the pieces of a row; lse is base 2. */
+struct weights {
+    float w[DENSE_SM90_MOST_FOLDED], lse;
+};
+
+__device__ __forceinline__ weights weigh(const dense_sm90_args &a, const small_shared &sh, int first_cut, int n,
+                                         int row)
+{
+    weights to;
+    float top = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < DENSE_SM90_MOST_FOLDED; i++) {
+        to.w[i] = i < n ? __ldcg(a.piece_lse + ((int64_t)line_piece(first_cut, i) * a.n_group + sh.where.z) * 64 + row)
+                        : -INFINITY;
+        top = fmaxf(top, to.w[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < DENSE_SM90_MOST_FOLDED; i++) {
+        to.w[i] = to.w[i] == -INFINITY ? 0.0f : exp2f(to.w[i] - top);
+    }
+    const float sum = (to.w[0] + to.w[2]) + (to.w[1] + to.w[3]);
+    const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
+#pragma unroll
+    for (int i = 0; i < DENSE_SM90_MOST_FOLDED; i++) {
+        to.w[i] *= inverse;
+    }
+    to.lse = sum == 0.0f ? -INFINITY : top + log2f(sum);
+    return to;
+}
+
+/* o += x * weight, both operations rounded, as in the combine kernel. */
+__device__ __forceinline__ void add_piece(uint32_t from, float (&o)[2][64], float w0, float w1)
+{
+#pragma unroll
+    for (int i = 0; i < 32; i++) {
+        float x[4];
+        asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                     : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
+                     : "r"(from + i * 512)
+                     : "memory");
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            asm volatile("{\n.reg .f32 t;\nmul.rn.f32 t, %1, %2;\nadd.rn.f32 %0, %0, t;\n}"
+                         : "+f"(o[i >> 4][(4 * i & 63) + j])
+                         : "f"(x[j]), "f"(j & 2 ? w1 : w0));
+        }
+    }
+}
+
+/*
+ * The end of a request that other parts have pieces of. The part with the first piece is nearly always the last to end,
+ * and then each of its warps folds the other pieces' rows into its own, if they are few; else, and if one is not there
+ * yet, it leaves its own in memory too, and the combine kernel does the same in the same order. Nobody waits for another
+ * thread block.
+ */
+template <typename T>
+__device__ __forceinline__ void end_piece(const dense_sm90_args &a, uint32_t stages, small_shared &sh,
+                                          float (&o)[2][64], int half, int request, int piece, bool stop)
+{
+    const int thread = thread_now() & 127, warp = thread >> 5, lane = thread & 31, row = warp * 16 + (lane >> 2);
+    const int2 cut = sh.cut;
+    float4 *own = piece_at(a, sh, piece, warp, half) + lane;
+    if (piece == sh.first_piece) {
+        write_piece(own, o);
+        if (stop) {
+            tell_ready(a, sh, piece, half); /* else after the next tile: it would have to wait for its stores here */
+        }
+        return;
+    }
+    const bool there = cut.y <= DENSE_SM90_MOST_FOLDED &&
+                       __all_sync(~0u, lane == 0 || lane >= cut.y ||
+                                           *word_of(a, sh, line_piece(cut.x, lane), half, warp) == DENSE_SM90_READY);
+    if (lane == 0) {
+        *word_of(a, sh, piece, half, warp) = there ? DENSE_SM90_FOLDED : 0;
+    }
+    if (!there) {
+        write_piece(own, o);
+        return;
+    }
+    __threadfence();
+    /* this CTA has nothing else to do, so the ring may hold what is read */
+    const uint32_t place = stages + (half * 4 + warp) * (n_stage * stage_bytes / 8),
+                   bar = shared_address(&sh.fold[half * 4 + warp]);
+    const auto fetch = [&](int i) {
+        if (lane == 0) {
+            fence_async_proxy_all();
+            barrier_expect(bar, 16384);
+            bulk_load(place, piece_at(a, sh, line_piece(cut.x, i), warp, half), bar, 16384);
+        }
+    };
+    fetch(1);
+    const weights top = weigh(a, sh, cut.x, cut.y, row), bottom = weigh(a, sh, cut.x, cut.y, row + 8);
+    if (half == 0 && (lane & 3) == 0 && a.lse) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            int token, head;
+            if (row_place(a, sh, row + 8 * i, token, head)) {
+                const float lse = i ? bottom.lse : top.lse;
+                a.lse[request * a.lse_stride[0] + token * a.lse_stride[1] + head * a.lse_stride[2]] =
+                    lse == -INFINITY ? a.lse_empty : lse * a.lse_unit;
+            }
+        }
+    }
+    scale_rows(o, top.w[0], bottom.w[0]);
+#pragma unroll 1
+    for (int i = 1; i < cut.y; i++) {
+        barrier_wait(bar, ~i & 1);
+        add_piece(place + lane * 16, o,
+                  i == 1   ? top.w[1]
+                  : i == 2 ? top.w[2]
+                           : top.w[3],
+                  i == 1   ? bottom.w[1]
+                  : i == 2 ? bottom.w[2]
+                           : bottom.w[3]);
+        __syncwarp();
+        if (i + 1 < cut.y) {
+            fetch(i + 1);
+        }
+    }
+    write_value<T>(a, sh, o, half, request);
+}
+
+/*
+ * Makes values harmless that a row does not see, columns of this half: 0 * NaN is not 0. Keys `some` and beyond, which no
+ * row sees, become 0; of keys `all` and beyond, which some rows see, what is not finite does. A row that sees such a key
+ * has no finite score for it, and so loses nothing.
+ */
+template <typename T> __device__ __forceinline__ void clean_values(uint32_t v, int half, int all, int some)
+{
+#pragma unroll 1
+    for (int i = (all << 5) + (thread_now() & 127); i < 64 << 5; i += 128) {
+        const uint32_t at = v + (i & 3) * box_bytes + (i >> 5) * 128 + (i >> 2 & 7) * 16;
+        uint32_t x[4] = {0, 0, 0, 0};
+        if (i >> 5 < some) {
+            asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                         : "r"(at)
+                         : "memory");
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                x[j] =
+                    (is_finite(x[j], T()) ? x[j] & 0xffffu : 0) | (is_finite(x[j] >> 16, T()) ? x[j] & 0xffff0000u : 0);
+            }
+        }
+        asm volatile("st.shared.v4.b32 [%4], {%0, %1, %2, %3};" ::"r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(at)
+                     : "memory");
+    }
+    fence_async_proxy();
+    named_barrier(2 + half, 128);
+}
+
 /* `half` is no template parameter: two copies of this code would crowd the instruction cache. */
 template <typename T, int n_box>
 __device__ void value_role(const dense_sm90_args &a, const tensor_map *q_map, const tensor_map *k_map, uint32_t stages,
@@ -493,11 +486,11 @@ __device__ void value_role(const dense_sm90_args &a, const tensor_map *q_map, co
     next.request = sh.part.x;
     next.tile = -1;
     next.end = 0;
-    if ((thread_now() & 127) == 0) {
-        copy_async<16>(&sh.record[half], record_of(a, next.request));
+    if (half == 1 && (thread_now() & 127) == 0) {
+        fetch_request(a, sh, next);
 #pragma unroll 1
         for (int i = 0; i < n_stage; i++) {
-            load_next<n_box>(a, q_map, k_map, stages, sh, i, half, next);
+            load_next(a, q_map, k_map, stages, sh, i, next);
         }
     }
     int what;
@@ -508,17 +501,8 @@ __device__ void value_role(const dense_sm90_args &a, const tensor_map *q_map, co
         if (!(what & note_none)) {
             const uint32_t stage = stages + at.stage * stage_bytes, v = stage + half * 4 * box_bytes;
             const int keys = sh.note[at.stage].y;
-            if (keys < 64) { /* values past the end may be NaN, and 0 * NaN is not 0 */
-#pragma unroll 1
-                for (int i = thread_now() & 127; i < (64 - keys) * 32; i += 128) {
-                    asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(v + (i & 3) * box_bytes +
-                                                                                  (keys + (i >> 5)) * 128 +
-                                                                                  (i >> 2 & 7) * 16),
-                                 "r"(0)
-                                 : "memory");
-                }
-                fence_async_proxy();
-                named_barrier(2 + half, 128);
+            if (keys >> 8 < 64) {
+                clean_values<T>(v, half, keys >> 8, keys & 0xff);
             }
             if (!(what & note_first) && sh.rescale_any[at.stage][thread_now() >> 5 & 3]) {
                 const int row = (thread_now() >> 5 & 3) * 16 + (thread_now() >> 2 & 7);
@@ -537,6 +521,10 @@ __device__ void value_role(const dense_sm90_args &a, const tensor_map *q_map, co
                 }
             }
             wgmma_commit();
+            /* the part's first piece was stored a tile ago */
+            if ((what & note_first) && sh.part.y > 0 && sh.note[at.stage].z == sh.part.x + 1 && has_rows(a, sh)) {
+                tell_ready(a, sh, sh.first_piece, half);
+            }
             wgmma_wait<0>();
             wgmma_pin(o[0]);
             wgmma_pin(o[1]);
@@ -548,39 +536,100 @@ __device__ void value_role(const dense_sm90_args &a, const tensor_map *q_map, co
             request = sh.note[at.stage].z, piece = sh.note[at.stage].w;
             f0 = sh.inverse[request & 1][row], f1 = sh.inverse[request & 1][row + 8];
         }
-        __syncwarp();
-        {
-            const uint32_t empty = shared_address(&sh.empty[at.stage][half]);
+        /* Behind the last tile of a request comes the next one's q, which is in registers by now: its stage is given back
+         * too before the result is written. */
+#pragma unroll 1
+        for (bool again = (what & (note_last | note_stop)) == note_last;; again = false) {
+            __syncwarp();
+            const uint32_t empty = shared_address(&sh.empty[at.stage]);
             if ((thread_now() & 31) == 0) {
                 barrier_arrive(empty);
             }
-            if ((thread_now() & 127) == 0) {
+            if (what & note_stop) {
+                barrier_wait(empty, at.parity); /* before end_piece() uses the ring */
+            } else if (half == 1 && (thread_now() & 127) == 0) {
                 barrier_wait(empty, at.parity);
-                if (half == 1) {
-                    barrier_wait(shared_address(&sh.empty[at.stage][0]), at.parity);
-                }
-                load_next<n_box>(a, q_map, k_map, stages, sh, at.stage, half, next);
+                load_next(a, q_map, k_map, stages, sh, at.stage, next);
             }
             __syncwarp();
+            at.next();
+            if (!again) {
+                break;
+            }
+            barrier_wait(shared_address(&sh.p_ready[at.stage]), at.parity);
         }
         if (what & note_last) {
             if (what & note_stop) {
                 launch_dependents();
             }
             scale_rows(o, f0, f1);
-            if (f0 == 0.0f || f1 == 0.0f) { /* a row without keys is 0 even where a value is not a number */
-#pragma unroll
-                for (int i = 0; i < 128; i++) {
-                    asm volatile("{\n.reg .pred p;\nsetp.neu.f32 p, %1, 0f00000000;\n"
-                                 "selp.f32 %0, %0, 0f00000000, p;\n}"
-                                 : "+f"(o[i >> 6][i & 63])
-                                 : "f"(i & 2 ? f1 : f0));
+            if (has_rows(a, sh)) {
+                if (piece >= 0) {
+                    end_piece<T>(a, stages, sh, o, half, request, piece, what & note_stop);
+                } else {
+                    write_value<T>(a, sh, o, half, request);
                 }
             }
-            write_value<T>(a, sh, o, half, request, piece);
         }
-        at.next();
     } while (!(what & note_stop));
+}
+
+/* Fills in what the shared notes say of this CTA's rows and part. Called by all threads. */
+__device__ __forceinline__ void find_work(const dense_sm90_args &a, small_shared &sh)
+{
+    const int p = blockIdx.x / a.n_group, thread = threadIdx.x;
+    const line_input in = {a.length, a.n_seq, a.max_length, 1, a.n_part, DENSE_SM90_ITEM_COST, DENSE_SM90_LEAST_PIECE};
+    const line_share line = line_weigh<DENSE_SM90_THREADS>(in, sh.scratch);
+    if (thread == 0) {
+        const place s = place_of(a);
+        sh.place = make_int4(s.kv_head, s.kv_head * a.kv_row_stride + s.row, s.token, -1);
+        sh.where = make_int4(s.row, s.token + s.row / a.head_per_kv, s.block,
+                             min(s.token + (s.row + 63) / a.head_per_kv,
+                                 a.row_per_token > a.head_per_kv ? a.n_q - 1 : s.token));
+        sh.part = make_int4(0, 0, 0, -1);
+        sh.cut = make_int2(0, 0);
+        sh.first_piece = 2 * p;
+    }
+    __syncthreads();
+    if (p < line.parts) {
+#pragma unroll 1
+        for (int i = 0; i < 2; i++) {
+            line_item item;
+            if (i == 1 && p + 1 == line.parts) {
+                if (thread == 0) {
+                    sh.place.w = a.n_seq - 1;
+                }
+            } else if (const int64_t x = line_boundary(in, line, p + i); line_find(in, line, x, item)) {
+                const int tile = line_cut_tile(in, item, x);
+                const bool inside = tile > 0 && tile < item.tiles;
+                if (i == 0) {
+                    sh.part.x = item.request + (tile == item.tiles);
+                    sh.part.y = inside ? tile : 0;
+                } else {
+                    sh.place.w = item.request - (tile == 0);
+                    if (inside) {
+                        const line_cuts cuts = line_cuts_of(in, line, item);
+                        sh.cut = make_int2(cuts.first, cuts.n + 1);
+                        sh.part.z = tile;
+                        sh.part.w = line_piece(cuts.first, p + 1 - cuts.first);
+                    }
+                }
+            }
+        }
+    }
+    __syncthreads();
+    /* What the combine kernel has to fold, told by the part that has the first piece. */
+    if (sh.where.z == 0) {
+        const int2 cut = sh.cut;
+        const bool begins = sh.part.w >= 0 && sh.part.w != sh.first_piece;
+        if (a.n_seq <= a.n_part) {
+            for (int i = sh.part.x + (sh.part.y > 0) + thread; i <= sh.place.w; i += DENSE_SM90_THREADS) {
+                a.to_fold[i] = begins && i == sh.place.w ? make_int4(i, cut.x, cut.y, 0) : make_int4(0, 0, 0, 0);
+            }
+        } else if (thread == 0) {
+            a.to_fold[p] = begins ? make_int4(sh.place.w, cut.x, cut.y, 0) : make_int4(0, 0, 0, 0);
+        }
+    }
 }
 
 template <typename T, int d_k>
@@ -592,25 +641,22 @@ __device__ __forceinline__ void decode(const tensor_map *q_map, const tensor_map
     small_shared &sh = *reinterpret_cast<small_shared *>(shared + n_stage * stage_bytes + 2048 + box_bytes);
     if (threadIdx.x == 0) {
         for (int i = 0; i < n_stage; i++) {
-            for (int g = 0; g < n_full; g++) {
+            for (int g = 0; g < 3; g++) {
                 barrier_init(shared_address(&sh.full[i][g]), 1);
             }
             barrier_init(shared_address(&sh.p_ready[i]), 4);
-            barrier_init(shared_address(&sh.empty[i][0]), 4);
-            barrier_init(shared_address(&sh.empty[i][1]), 4);
+            barrier_init(shared_address(&sh.empty[i]), 8);
+        }
+        for (int i = 0; i < 8; i++) {
+            barrier_init(shared_address(&sh.fold[i]), 1);
         }
         barrier_init_fence();
         fence_async_proxy();
         tma_prefetch_map(q_map);
         tma_prefetch_map(k_map);
-    } else if (threadIdx.x == 32) {
-        const int32_t *p = a.plan + DENSE_SM90_PLAN_HEADER + blockIdx.x / a.n_group * DENSE_SM90_PLAN_PART;
-        const place s = place_of(a);
-        sh.place = make_int4(s.kv_head, s.kv_head * a.kv_row_stride + s.row, s.token, p[2]);
-        sh.where = make_int4(s.row, s.token + s.row / a.head_per_kv, s.block, 0);
-        sh.part = make_int4(p[0], p[1], p[3], p[4]);
     }
-    __syncthreads();
+    wait_for_prerequisites();
+    find_work(a, sh);
     const bool work = sh.part.x <= sh.place.w;
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
     if (warpgroup == 2) {

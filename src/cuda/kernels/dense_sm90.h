@@ -10,42 +10,50 @@
 enum {
     DENSE_SM90_ROWS = 64,
     DENSE_SM90_KEYS = 64,
+    DENSE_SM90_BOXES = 3, /* of 64 columns, that one order to TMA brings */
     DENSE_SM90_THREADS = 384,
     DENSE_SM90_SHARED_BYTES = 3 * 9 * 8192 + 8192 + 2048 + 1024, /* three key tiles, 80 columns of q, small things */
     DENSE_SM90_COMBINE_THREADS = 256,
-    DENSE_SM90_PLAN_THREADS = 256,
-    DENSE_SM90_D_V = 512
+    DENSE_SM90_D_V = 512,
+    DENSE_SM90_ITEM_COST = 16,  /* what beginning and ending a request costs, in quarters of a tile */
+    DENSE_SM90_LEAST_PIECE = 2, /* tiles; no cut leaves less */
+    DENSE_SM90_MOST_FOLDED = 4, /* pieces of a request that the decode kernel may fold; more are the combine kernel's */
+    DENSE_SM90_MAX_PART = 256
 };
 
 /*
- * The plan, int32 words in device memory. A "part" is the share of one worker: a contiguous run of key tiles, request
- * after request; every group of rows is served by the same parts. n_part is the host's choice, all else the device's.
+ * The workspace, all of it sized for n_part * n_group <= the multiprocessors:
  *
- *     header[8]           split requests, pieces, largest share, ...
- *     part[n_part][8]     first request, its first tile, last request, end tile there, piece of the first
- *     request[n_seq][4]   length, first piece (-1: not split), pieces
- *     split[n_part]       requests that are split
+ *     word[piece][n_group][2 halves][4 warps]  64 bits: what a warp of the decode kernel says of its rows of a piece; may
+ *                                              hold anything before
+ *     to_fold[n_part]  requests that were cut: request, first cut, pieces (0: nothing to do); by request when there are
+ *                      no more of them than parts, else by part
+ *     piece_o, piece_lse  below
+ *
+ * A "part" is the share of one worker: a contiguous run of key tiles, request after request; every group of rows is
+ * served by the same parts (dense_line_sm90.cuh).
  */
-enum { DENSE_SM90_PLAN_HEADER = 8, DENSE_SM90_PLAN_PART = 8, DENSE_SM90_PLAN_REQUEST = 4 };
-
-/* Pieces that a plan can have at most: each of the n_part - 1 cuts adds one, each split request one more. */
 #define DENSE_SM90_MAX_PIECE(n_part) (2 * (n_part))
 
-/* Arguments of the plan kernel. */
-typedef struct dense_sm90_plan_args {
-    const int32_t *length; /* [n_seq] */
-    int32_t *plan;
-    int32_t n_seq;
-    int32_t n_part;
-    int32_t max_length;    /* keys that a row of the page table can hold: lengths beyond it are cut */
-    int32_t segment_cost;  /* what beginning and ending a run of tiles costs, in quarters of a tile */
-    int32_t piece_cost_64; /* what one piece more costs everybody (the combine kernel), in 1/64 quarters of a tile */
-} dense_sm90_plan_args;
+/* Of a piece that is not the first of its request: it is in memory. Of a first one: it has been folded with the others. The
+ * combine kernel takes the former back, so that no later launch believes it. */
+#define DENSE_SM90_READY 0x6d6c61207265616eull
+#define DENSE_SM90_FOLDED 0x6d6c6120666f6c64ull
+
+#ifdef __CUDACC__
+typedef int4 dense_sm90_int4;
+#else
+typedef struct dense_sm90_int4 {
+    int32_t x, y, z, w;
+} dense_sm90_int4;
+#endif
 
 /* Arguments of the decode kernel beside the two tensor maps, and of the combine kernel. */
 typedef struct dense_sm90_args {
-    const int32_t *plan;
+    const int32_t *length;     /* [n_seq] */
     const int32_t *page_table; /* [n_seq][..] */
+    uint64_t *word;
+    dense_sm90_int4 *to_fold;
     void *o;
     float *lse;       /* may be null */
     float *piece_o;   /* [piece][row block][4 warps][2 halves][32 columns of 8][32 lanes][4] fp32, normalised */
@@ -55,6 +63,7 @@ typedef struct dense_sm90_args {
     int64_t lse_stride[3]; /* sequence, token, head */
     int32_t n_seq;
     int32_t n_part;
+    int32_t max_length;      /* keys that a row of the page table can hold: lengths beyond it are cut */
     int32_t n_group;         /* row blocks of all kv heads */
     int32_t block_per_head;  /* row blocks of one kv head */
     int32_t block_per_token; /* row blocks of one token of the q map (all tokens of the request when folded) */

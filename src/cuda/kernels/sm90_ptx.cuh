@@ -363,6 +363,16 @@ __device__ __forceinline__ uint32_t pack(float low, float high, __half)
     return r;
 }
 
+/* The lower half of the word. */
+__device__ __forceinline__ bool is_finite(uint32_t x, __nv_bfloat16)
+{
+    return (x & 0x7f80u) != 0x7f80u;
+}
+__device__ __forceinline__ bool is_finite(uint32_t x, __half)
+{
+    return (x & 0x7c00u) != 0x7c00u;
+}
+
 __device__ __forceinline__ float exp2_fast(float x)
 {
     float r;

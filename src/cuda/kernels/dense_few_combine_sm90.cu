@@ -92,7 +92,8 @@ template <typename T, int rows> __device__ __forceinline__ void combine(const de
     float(&weight)[DENSE_FEW_SM90_MAX_PART][rows] = sum_up.weight;
     __shared__ int64_t scratch[n_warp];
     __shared__ found at;
-    static_assert(sizeof sum_up + sizeof scratch + sizeof at <= DENSE_FEW_SM90_COMBINE_BYTES(rows),
+    static_assert(sizeof sum_up + sizeof scratch + sizeof at + DENSE_FEW_SM90_SHARED_BYTES(rows, 576) + 3 * 1024 <=
+                      228 * 1024,
                   "no room beside the decode kernel");
     const int chunk = blockIdx.x % a.combine_chunks;
     launch_dependents();

@@ -10,7 +10,7 @@
 namespace {
 
 constexpr uint32_t box_bytes = 64 * 128;
-constexpr int most_slots = 28;
+constexpr int n_slot = DENSE_FEW_SM90_SLOTS;
 
 constexpr int n_note = 4; /* one segment is finished while the next is computed and q of two more is loaded: enough */
 
@@ -27,9 +27,9 @@ struct alignas(16) few_shared {
     int two[2];                      /* is it the only cut of its item? */
     int folds;                       /* the last segment is joined with the piece behind it, which is in the ring */
     alignas(16) float other_lse[32]; /* of that piece */
-    int known[most_slots];           /* does the page exist? in the place of the tile's first box */
+    int known[n_slot];               /* does the page exist? in the place of the tile's first box */
     int64_t scratch[DENSE_FEW_SM90_THREADS / 32];
-    uint64_t full[most_slots], empty[most_slots];
+    uint64_t full[n_slot], empty[n_slot];
     uint64_t q_full[2], q_empty[2];
     uint64_t decided; /* folds is set */
 };
@@ -38,18 +38,17 @@ struct alignas(16) few_shared {
 template <int rows, int n_box> struct memory {
     static constexpr uint32_t q_box = rows * 128, q_bytes = n_box * q_box;
     static constexpr int n_q = DENSE_FEW_SM90_QS(rows); /* the q of so many segments */
-    static constexpr int n_slot = DENSE_FEW_SM90_SLOTS(rows, n_box * 64);
     static constexpr uint32_t q_at = n_slot * box_bytes, p_at = q_at + n_q * q_bytes,
                               small_at = p_at + DENSE_FEW_SM90_P_BYTES(rows);
-    static_assert(n_slot >= 2 * n_box && n_slot <= most_slots, "too few places for boxes, or too many");
+    static_assert(n_slot >= 2 * n_box, "too few places for boxes");
     static_assert(sizeof(few_shared) <= DENSE_FEW_SM90_SMALL_BYTES, "few_shared outgrew its place");
 };
 
-template <int n_slot> struct ring {
+template <int n> struct ring {
     uint32_t slot = 0, parity = 0;
     __device__ __forceinline__ void next()
     {
-        if (++slot == n_slot) {
+        if (++slot == n) {
             slot = 0;
             parity ^= 1;
         }
@@ -110,7 +109,7 @@ __device__ void load_keys(const dense_few_sm90_args &a, const tensor_map *k_map,
 {
     using layout = memory<rows, n_box>;
     const int lane = threadIdx.x % 32;
-    ring<layout::n_slot> at;
+    ring<n_slot> at;
     walk w;
     for (bool more = w.begin(a, sh); more; more = w.next(a, sh)) {
         int pages = -1, ahead = fetch_page(a, w, w.tile + lane); /* of 32 tiles, one a lane, and of the next 32 */

@@ -150,7 +150,7 @@ template <typename T> __device__ __forceinline__ float load_number(uint32_t at)
 }
 
 /* The boxes of a tile in the ring. */
-template <int n_slot> struct tile_boxes {
+struct tile_boxes {
     uint32_t shared, slot;
     __device__ __forceinline__ uint32_t operator[](int b) const
     {
@@ -164,10 +164,9 @@ template <int n_slot> struct tile_boxes {
  * hidden value by zero, which NaN and Inf outlive. Keys with such values are therefore taken out of the tile and added
  * here, to the rows that see them. The caller's last barrier has made P^T visible.
  */
-template <typename T, int rows, int n_slot>
-__device__ __forceinline__ void add_apart(const dense_few_sm90_args &a, float (&o)[8][rows / 2],
-                                          const tile_boxes<n_slot> &box, uint32_t p, int length, int tile, int begin,
-                                          int end)
+template <typename T, int rows>
+__device__ __forceinline__ void add_apart(const dense_few_sm90_args &a, float (&o)[8][rows / 2], const tile_boxes &box,
+                                          uint32_t p, int length, int tile, int begin, int end)
 {
     const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
     uint64_t taken = 0;
@@ -244,12 +243,12 @@ __device__ __forceinline__ void leave_piece(const dense_few_sm90_args &a, const 
 
 /* o and lse of the first of two pieces and, from the ring, the second. The arithmetic is that of the combine kernel, bit
  * by bit: which of the two does it depends on time. */
-template <int rows, int n_slot>
+template <int rows>
 __device__ __forceinline__ void fold_in(uint32_t shared, few_shared &sh, ring<n_slot> at, float (&o)[8][rows / 2],
                                         float (&lse)[rows / 4])
 {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const tile_boxes<n_slot> box = {shared, at.slot};
+    const tile_boxes box = {shared, at.slot};
 #pragma unroll 1
     for (int b = 0; b < rows / 4; b++) {
         barrier_wait(shared_address(&sh.full[at.slot]), at.parity);
@@ -286,7 +285,7 @@ __device__ __forceinline__ void fold_in(uint32_t shared, few_shared &sh, ring<n_
 }
 
 /* The end of a segment. */
-template <typename T, int rows, int n_slot>
+template <typename T, int rows>
 __device__ __forceinline__ void finish(const dense_few_sm90_args &a, uint32_t shared, few_shared &sh, ring<n_slot> at,
                                        row_state<rows> &state, float (&o)[8][rows / 2], int request, int kv_head,
                                        int piece)
@@ -358,7 +357,7 @@ __device__ void compute(const dense_few_sm90_args &a, uint32_t shared, few_share
         }
     };
     float o[8][rows / 2];
-    ring<layout::n_slot> at;
+    ring<n_slot> at;
     ring<layout::n_q> q_at;
     for (int segment = 0;; segment++) {
         barrier_wait(shared_address(&sh.q_full[q_at.slot]), q_at.parity);
@@ -376,7 +375,7 @@ __device__ void compute(const dense_few_sm90_args &a, uint32_t shared, few_share
         bool first = true;
 #pragma unroll 1
         for (int tile = note.z; tile < end; tile++) {
-            ring<layout::n_slot> box = at;
+            ring<n_slot> box = at;
             float d[rows / 2];
             wgmma_fence();
 #pragma unroll
@@ -439,7 +438,7 @@ __device__ void compute(const dense_few_sm90_args &a, uint32_t shared, few_share
                     store_matrix(p_mine + i * 256, v[0], v[1], v[2], v[3]);
                 }
             }
-            const tile_boxes<layout::n_slot> boxes = {shared, at.slot};
+            const tile_boxes boxes = {shared, at.slot};
             const int there = length - tile * 64; /* keys from this tile on */
             if (there < 64) {                     /* values past the end may be NaN, and 0 * NaN is not 0 */
 #pragma unroll 1
@@ -489,9 +488,7 @@ __device__ void compute(const dense_few_sm90_args &a, uint32_t shared, few_share
                     wgmma_commit();
                 }
             }
-            const auto slot_of = [&](int b) {
-                return at.slot + b < layout::n_slot ? at.slot + b : at.slot + b - layout::n_slot;
-            };
+            const auto slot_of = [&](int b) { return at.slot + b < n_slot ? at.slot + b : at.slot + b - n_slot; };
             wgmma_wait<3>();
             release(slot_of(0)), release(slot_of(1));
             wgmma_wait<2>();
@@ -523,7 +520,7 @@ __device__ __forceinline__ void decode(const tensor_map *q_map, const tensor_map
     const uint32_t shared = shared_address(shared_bytes);
     const int thread = threadIdx.x;
     if (thread == 0) {
-        for (int i = 0; i < layout::n_slot; i++) {
+        for (int i = 0; i < n_slot; i++) {
             barrier_init(shared_address(&sh.full[i]), 1);
             barrier_init(shared_address(&sh.empty[i]), 4);
         }

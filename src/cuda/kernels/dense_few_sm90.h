@@ -15,21 +15,18 @@ enum {
     DENSE_FEW_SM90_MAX_PART = 144 /* more than Hopper has multiprocessors */
 };
 
-/*
- * Shared memory of the decode kernel: places for boxes (64 keys x 64 columns), q, P^T, and barriers and notes. A thread
- * block of the combine kernel has room beside it, so that it is there when the last piece is written; `rows` are padded.
- */
+/* Places for boxes (64 keys x 64 columns) in shared memory: two tiles. More did not make it faster. */
+#define DENSE_FEW_SM90_SLOTS 18
+
+/* All shared memory of the decode kernel: boxes, q, P^T, barriers and notes; `rows` are padded. A thread block of the
+ * combine kernel has room beside it, so that it is there when the last piece is written. */
 #define DENSE_FEW_SM90_QS(rows) ((rows) < 32 ? 2 : 1) /* how many q */
 #define DENSE_FEW_SM90_Q_BYTES(rows, d_k) (DENSE_FEW_SM90_QS(rows) * (rows) * (d_k) * 2)
 #define DENSE_FEW_SM90_P_BYTES(rows) ((rows) * 64 * 2)
 #define DENSE_FEW_SM90_SMALL_BYTES 1536
-#define DENSE_FEW_SM90_COMBINE_BYTES(rows) (DENSE_FEW_SM90_MAX_PART * ((rows) < 16 ? 16 : (rows)) * 4 + 256)
-#define DENSE_FEW_SM90_REST_BYTES(rows, d_k) \
-    (DENSE_FEW_SM90_Q_BYTES(rows, d_k) + DENSE_FEW_SM90_P_BYTES(rows) + DENSE_FEW_SM90_SMALL_BYTES)
-#define DENSE_FEW_SM90_SLOTS(rows, d_k) \
-    ((228 * 1024 - 2 * 1024 - DENSE_FEW_SM90_COMBINE_BYTES(rows) - DENSE_FEW_SM90_REST_BYTES(rows, d_k)) / 8192)
-#define DENSE_FEW_SM90_SHARED_BYTES(rows, d_k) \
-    (DENSE_FEW_SM90_SLOTS(rows, d_k) * 8192 + DENSE_FEW_SM90_REST_BYTES(rows, d_k))
+#define DENSE_FEW_SM90_SHARED_BYTES(rows, d_k)                                                        \
+    (DENSE_FEW_SM90_SLOTS * 8192 + DENSE_FEW_SM90_Q_BYTES(rows, d_k) + DENSE_FEW_SM90_P_BYTES(rows) + \
+     DENSE_FEW_SM90_SMALL_BYTES)
 
 /* The kernels are made for 8, 16 and 32 rows; rows beyond those that exist are computed and thrown away. */
 static inline int32_t dense_few_sm90_padded(int64_t rows)

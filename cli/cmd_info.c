@@ -16,7 +16,8 @@ static const char help[] =
     "Usage: mla info [--json]\n"
     "\n"
     "Shows the version, the CPU and what it offers, the instruction set levels that are compiled in, usable and in\n"
-    "use, the kernels chosen, threads, GPUs, and the environment variables in effect.\n"
+    "use, the arithmetic of a bf16 decode step, the kernels chosen, threads, GPUs, and the environment variables in\n"
+    "effect.\n"
     "\n"
     "Options:\n"
     "      --json   print one JSON object instead of text\n"
@@ -43,11 +44,39 @@ typedef struct facts {
     size_t n_isa;
     mla_kernel_info kernel[MAX_KERNEL];
     size_t n_kernel;
-    int32_t n_thread; /* that a call without options uses */
+    int32_t n_thread;       /* that a call without options uses */
+    const char *arithmetic; /* of a bf16 decode step that asks for none */
     mla_gpu_info gpu[MAX_GPU];
     size_t n_gpu;
     char no_gpu[512]; /* why there is none */
 } facts;
+
+/* What the library chooses for 16 heads of 576/512, everything bf16; a plan reads lengths alone, and here are none. */
+static const char *choose_arithmetic(void)
+{
+    enum { HEADS = 16, D_K = 576, D_V = 512, PAGE = 64 };
+    static uint16_t q[HEADS * D_K], k[PAGE * D_K], o[HEADS * D_V];
+    mla_problem p;
+    mla_problem_init(&p);
+    p.q = mla_tensor_make(q, MLA_DTYPE_BF16, 4, (int64_t[]){1, 1, HEADS, D_K});
+    p.segment[0].k = mla_tensor_make(k, MLA_DTYPE_BF16, 4, (int64_t[]){1, PAGE, 1, D_K});
+    p.d_v = D_V;
+    p.softmax_scale = 1;
+    p.o = mla_tensor_make(o, MLA_DTYPE_BF16, 4, (int64_t[]){1, 1, HEADS, D_V});
+    mla_plan *plan;
+    mla_plan_info info;
+    if (mla_plan_build(&p, NULL, &plan) != MLA_STATUS_OK) {
+        return "unknown";
+    }
+    bool known = mla_plan_describe(plan, &info) == MLA_STATUS_OK;
+    mla_plan_free(plan);
+    switch (known ? info.arithmetic : MLA_ARITHMETIC_AUTO) {
+    case MLA_ARITHMETIC_F32: return "f32";
+    case MLA_ARITHMETIC_BF16: return "bf16";
+    case MLA_ARITHMETIC_INT16: return "int16";
+    default: return "unknown";
+    }
+}
 
 static void gather(facts *f)
 {
@@ -57,6 +86,7 @@ static void gather(facts *f)
     f->n_kernel = mla_kernel_list(f->kernel, MAX_KERNEL);
     f->n_kernel = f->n_kernel < MAX_KERNEL ? f->n_kernel : MAX_KERNEL;
     f->n_thread = mla_default_threads();
+    f->arithmetic = choose_arithmetic();
     f->n_gpu = mla_gpu_list(f->gpu, MAX_GPU);
     f->n_gpu = f->n_gpu < MAX_GPU ? f->n_gpu : MAX_GPU;
     snprintf(f->no_gpu, sizeof f->no_gpu, "%s", f->n_gpu == 0 ? mla_last_error() : "");
@@ -95,6 +125,7 @@ static void print_text(const facts *f)
     for (size_t i = 0; i < f->n_isa; i++) {
         print_fact(i == 0 ? "levels" : "", "%-12s %s", f->isa[i].name, isa_state(&f->isa[i]));
     }
+    print_fact("arithmetic", "%s, for 16 heads of 576/512 in bf16 on the CPU", f->arithmetic);
     printf("\n");
     const char *kind = "";
     bool first = true;
@@ -144,6 +175,7 @@ static cJSON *build_json(const facts *f)
         cJSON_AddBoolToObject(item, "selected", f->isa[i].selected);
         cJSON_AddItemToArray(isa, item);
     }
+    cJSON_AddStringToObject(root, "arithmetic", f->arithmetic);
     cJSON *kernels = cJSON_AddArrayToObject(root, "kernels");
     for (size_t i = 0; i < f->n_kernel; i++) {
         cJSON *item = cJSON_CreateObject();

@@ -176,6 +176,11 @@ def info_is_text_and_json():
     assert any(kernel["selected"] for kernel in facts["kernels"])
     text = mla("info")[0]
     assert "scalar" in text and "in use" in text and "gpus" in text
+    assert facts["gpus"] or "CUDA kernels" in facts["gpus_note"], facts
+    assert facts["arithmetic"] in ("f32", "bf16", "int16") and f"arithmetic   {facts['arithmetic']}, " in text
+    for word in ("f32", "int16"):
+        chosen = json.loads(mla("info", "--json", environment={"MLA_ARITH": word})[0])["arithmetic"]
+        assert chosen in (word, "f32"), chosen
     facts = json.loads(mla("info", "--json", environment={"MLA_ISA": "scalar", "OMP_NUM_THREADS": "3"})[0])
     assert [level["name"] for level in facts["isa"] if level["selected"]] == ["scalar"]
     assert facts["threads"] == 3 and facts["environment"]["MLA_ISA"] == "scalar"

@@ -136,7 +136,12 @@ size_t mla_gpu_list(mla_gpu_info *info, size_t capacity)
         mla_fail(MLA_STATUS_UNSUPPORTED, "this build of libmla has no CUDA kernels: %s", mla_cuda_images_missing);
         return 0;
     }
-    if (mla_cuda_device_count(&count) != MLA_STATUS_OK) {
+    mla_status status = mla_cuda_device_count(&count);
+    if (status != MLA_STATUS_OK) {
+        char why[400], variants[sizeof info->variants];
+        snprintf(why, sizeof why, "%s", mla_last_error());
+        list_variants(variants, sizeof variants);
+        mla_fail(status, "%s (this build has CUDA kernels: %s)", why, variants);
         return 0;
     }
     for (int32_t i = 0; i < count && (size_t)i < capacity; i++) {

@@ -69,6 +69,15 @@ static void in_process(const char *setting, void (*body)(void))
     }
 }
 
+/* Kernels for one generation are named on that one alone. */
+static void variants(void)
+{
+    mla_gpu_info info;
+    REQUIRE(mla_gpu_list(&info, 1) == 1);
+    REQUIRE(strstr(info.variants, "generic") != NULL);
+    REQUIRE((strstr(info.variants, "_sm90") != NULL) == (info.compute_capability == 90));
+}
+
 /* What is there? Asked in a child, because fork() and a driver do not mix. */
 static void describe(void)
 {
@@ -228,6 +237,7 @@ static void test_machines(void **state)
         char setting[60];
         snprintf(setting, sizeof setting, "MLA_DEVICE=cuda EMULATED_CAPABILITY=%d", capabilities[i]);
         in_process(setting, attends);
+        in_process(setting, variants);
     }
 }
 

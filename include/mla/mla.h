@@ -197,7 +197,7 @@ typedef struct mla_gpu_info {
     int32_t compute_capability; /* 90 for 9.0 */
     int32_t n_sm;               /* multiprocessors */
     size_t memory_bytes;
-    char variants[96]; /* the ways to compute of this build, the fastest first: "generic"; a plan has one as its isa */
+    char variants[96]; /* this build's ways to compute there, the fastest first: "generic"; a plan has one as its isa */
 } mla_gpu_info;
 
 /* Fills up to `capacity` entries with the GPUs that MLA_DEVICE_CUDA tensors may be on, in the order of their ids, and

@@ -3,6 +3,7 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cuda_debug.h"
@@ -121,11 +122,21 @@ const mla_backend_ops mla_backend_cuda_ops = {
 
 /* ---- what this machine has --------------------------------------------------------------------------------------- */
 
-static void list_variants(char *text, size_t capacity)
+/* As with kernel files, a name with _sm90 belongs to compute capability 9.0 alone. */
+static bool is_for(const mla_cuda_variant *variant, int32_t compute_capability)
 {
+    const char *at = strstr(variant->name, "_sm");
+    return at == NULL || atoi(at + 3) == compute_capability;
+}
+
+static void list_variants(mla_gpu_info *info)
+{
+    const size_t capacity = sizeof info->variants;
     size_t used = 0;
     for (const mla_cuda_variant *const *v = mla_cuda_variants; *v != NULL && used < capacity; v++) {
-        used += (size_t)snprintf(text + used, capacity - used, "%s%s", used > 0 ? ", " : "", (*v)->name);
+        if (is_for(*v, info->compute_capability)) {
+            used += (size_t)snprintf(info->variants + used, capacity - used, "%s%s", used > 0 ? ", " : "", (*v)->name);
+        }
     }
 }
 
@@ -152,7 +163,7 @@ size_t mla_gpu_list(mla_gpu_info *info, size_t capacity)
             info[i].compute_capability = facts.compute_capability;
             info[i].n_sm = facts.n_sm;
             info[i].memory_bytes = facts.memory_bytes;
-            list_variants(info[i].variants, sizeof info[i].variants);
+            list_variants(&info[i]);
         }
     }
     return (size_t)count;

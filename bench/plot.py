@@ -11,7 +11,6 @@ series has a marker of its own besides; rivals stand a little beside the intensi
 """
 
 import argparse
-import json
 import pathlib
 import statistics
 import sys
@@ -23,6 +22,8 @@ import matplotlib.pyplot as pyplot
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from bench_results import Unusable, read, title_of, usable
+
 SERIES = {  # colour, marker, and how far beside its place it is drawn, so that marks do not hide each other
     "libmla": ("#0072B2", "o", 1),
     "OpenBLAS": ("#E69F00", "^", 1.22),
@@ -33,34 +34,6 @@ SERIES = {  # colour, marker, and how far beside its place it is drawn, so that 
 LINES = [("#0072B2", "o", "-"), ("#D55E00", "s", "--"), ("#009E73", "^", "-."), ("#CC79A7", "D", ":"), ("#000000", "v", "-"),
          ("#56B4E9", "P", "--")]
 COLUMNS = 3
-SHORT_NAMES = {"family 6 model 167": "Xeon (model 167)", "family 6 model 207": "Xeon (model 207)",
-               "family 25 model 1": "EPYC, Zen 3", "family 26 model 2": "EPYC, Zen 5"}
-
-
-class Unusable(Exception):
-    """A file that cannot be drawn; the sentence says why."""
-
-
-def read(path):
-    try:
-        content = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise Unusable(f"{path}: {error}") from None
-    if not isinstance(content, dict) or content.get("tool") not in ("mla bench", "compare_ggml"):
-        raise Unusable(f"{path}: neither from mla bench nor from compare_ggml")
-    return content
-
-
-def short_name(cpu):
-    return next((name for key, name in SHORT_NAMES.items() if key in cpu), cpu)
-
-
-def title_of(bench):
-    return f"{short_name(bench['hardware']['cpu'])}, {bench['isa']}"
-
-
-def usable(bench, kind):
-    return [row for row in bench["results"] if row["kind"] == kind and not row["disturbed"]]
 
 
 def thread_counts(bench):

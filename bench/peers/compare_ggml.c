@@ -3,13 +3,15 @@
  * process, in turn.
  *
  *     cmake --preset release -DMLA_GGML=/where/ggml/is/installed && cmake --build --preset release
- *     build/compare_ggml --peer 'ggml d99724f, AVX2' --threads 1 --json FILE
+ *     OMP_WAIT_POLICY=active OMP_PROC_BIND=true build/compare_ggml --peer 'ggml d99724f, AVX2' --threads 2 --json FILE
  *
  * Nothing of ggml is part of this repository: the program is built against the one that is installed. ggml gets what
  * programs on top of it give it for these models: queries in fp32, a contiguous fp16 cache of one row per token, values
  * as a view of its first columns, a mask of zeros, precision F32. Ours reads the same cache through pages of 64. Both
- * have planned before and run on OpenMP's threads. A sample is a few calls of one, then as many milliseconds of the
- * other; ratios are formed inside a pair, and their median counts. Errors are against the oracle, on two heads.
+ * have planned before and run on OpenMP's threads. A sample is a few calls of one, then about as many milliseconds of the
+ * other; ratios are formed inside a pair, and their median counts. Pairs during which the threads did not have a core each
+ * are discarded: threads that wait actively use their cores all the time, so the process must have been given as much
+ * time as all of them together. Errors are against the oracle, on two heads.
  *
  * OMP_NUM_THREADS and MLA_ISA act as ever; the peer's instruction set was chosen when it was built.
  */
@@ -38,6 +40,8 @@
 enum { D_K = 576, D_V = 512, PAGE = 64, MAX_SAMPLE = 64, MASK_ROWS = 64 /* ggml wants them padded */ };
 
 #define SAMPLE_SECONDS 20e-3
+#define BUDGET_SECONDS 12 /* for a shape, after which fewer pairs do, or disturbed ones */
+#define LOST_TIME 0.03    /* of the time that all threads together ask for */
 
 static const struct {
     int64_t n_head, n_key;
@@ -143,7 +147,8 @@ static bool run_peer(peer *p)
 /* ---- one shape --------------------------------------------------------------------------------------------------- */
 
 typedef struct outcome {
-    int32_t n;
+    int32_t n, n_discarded;
+    bool disturbed; /* no pair was good; all were kept */
     double ours[MAX_SAMPLE], peer[MAX_SAMPLE], ratio[MAX_SAMPLE];
     double our_error, peer_error; /* normwise */
     mla_arithmetic arithmetic;    /* ours */
@@ -197,26 +202,57 @@ static int64_t repeats(double seconds)
     return (int64_t)ceil(SAMPLE_SECONDS / seconds);
 }
 
+/* Time that the threads of the process have run, together. */
+static double given_time(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Pairs until enough are good, or time is up. */
+static void sample_pairs(ours *o, peer *p, int32_t n_thread, int32_t n_sample, outcome *found)
+{
+    int64_t our_repeat = repeats(time_ours(o, 1)), peer_repeat = repeats(time_peer(p, 1));
+    double begin = cli_now();
+    bool good[MAX_SAMPLE];
+    int32_t n = 0, n_good = 0;
+    for (; n < MAX_SAMPLE && n_good < n_sample && (n < 3 || cli_now() - begin < BUDGET_SECONDS); n++) {
+        double wall = cli_now(), given = given_time();
+        if (n % 2 == 0) {
+            found->ours[n] = time_ours(o, our_repeat);
+        }
+        found->peer[n] = time_peer(p, peer_repeat);
+        if (n % 2 != 0) {
+            found->ours[n] = time_ours(o, our_repeat);
+        }
+        wall = cli_now() - wall;
+        good[n] = given_time() - given >= (1 - LOST_TIME) * n_thread * wall;
+        n_good += good[n];
+    }
+    found->disturbed = n_good == 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (good[i] || found->disturbed) {
+            found->ours[found->n] = found->ours[i];
+            found->peer[found->n] = found->peer[i];
+            found->ratio[found->n++] = found->peer[i] / found->ours[i];
+        }
+    }
+    found->n_discarded = n - found->n;
+}
+
 static bool measure(int64_t n_head, int64_t n_key, int32_t n_thread, int32_t n_sample, outcome *found)
 {
     ours o = {0};
     peer p = {0};
+    *found = (outcome){0};
     bool good = open_ours(n_head, n_key, n_thread, &o) && open_peer(&o, n_thread, &p) && run_ours(&o) && run_peer(&p) &&
                 compare(&o, &p, found);
     if (good) {
         mla_plan_info info;
         mla_plan_describe(o.plan, &info);
         found->arithmetic = info.arithmetic;
-        int64_t our_repeat = repeats(time_ours(&o, 1)), peer_repeat = repeats(time_peer(&p, 1));
-        for (int32_t i = 0; i < n_sample; i++) {
-            bool first = i % 2 == 0;
-            double a = first ? time_ours(&o, our_repeat) : 0, b = time_peer(&p, peer_repeat);
-            a = first ? a : time_ours(&o, our_repeat);
-            found->ours[i] = a;
-            found->peer[i] = b;
-            found->ratio[i] = b / a;
-        }
-        found->n = n_sample;
+        sample_pairs(&o, &p, n_thread, n_sample, found);
     }
     close_peer(&p);
     close_ours(&o);
@@ -234,10 +270,10 @@ static double quantile(const double *value, int32_t n, double which)
 
 static void print_row(int64_t n_head, int64_t n_key, int32_t n_thread, const outcome *r)
 {
-    printf("h%-4" PRId64 " s%-6" PRId64 " %3d %10.0f %10.0f   %5.2f (%.2f-%.2f)   %.1e %.1e\n", n_head, n_key,
+    printf("h%-4" PRId64 " s%-6" PRId64 " %3d %10.0f %10.0f   %5.2f (%.2f-%.2f)   %.1e %.1e%s\n", n_head, n_key,
            (int)n_thread, quantile(r->ours, r->n, 0.5) * 1e6, quantile(r->peer, r->n, 0.5) * 1e6,
            quantile(r->ratio, r->n, 0.5), quantile(r->ratio, r->n, 0.25), quantile(r->ratio, r->n, 0.75), r->our_error,
-           r->peer_error);
+           r->peer_error, r->disturbed ? "  disturbed" : "");
     fflush(stdout);
 }
 
@@ -253,6 +289,8 @@ static cJSON *build_row(int64_t n_head, int64_t n_key, int32_t n_thread, const o
     cJSON_AddNumberToObject(ratio, "median", quantile(r->ratio, r->n, 0.5));
     cJSON_AddNumberToObject(ratio, "low", quantile(r->ratio, r->n, 0.25));
     cJSON_AddNumberToObject(ratio, "high", quantile(r->ratio, r->n, 0.75));
+    cJSON_AddNumberToObject(row, "discarded", r->n_discarded);
+    cJSON_AddBoolToObject(row, "disturbed", r->disturbed);
     cJSON_AddNumberToObject(row, "our_error_normwise", r->our_error);
     cJSON_AddNumberToObject(row, "peer_error_normwise", r->peer_error);
     cJSON_AddItemToObject(row, "our_seconds", cJSON_CreateDoubleArray(r->ours, r->n));

@@ -94,3 +94,19 @@ def test_pictures_in_the_documents_exist_and_are_small():
         content = json.loads((ROOT / name).read_text(encoding="utf-8"))
         if content["tool"] == "mla bench":
             assert plot.title_of(content) in drawn, name
+
+
+def table(*arguments):
+    return subprocess.run([sys.executable, SCRIPT.with_name("table.py"), *arguments], capture_output=True, text=True)
+
+
+def test_tables_say_what_was_measured(tmp_path):
+    told = table(RESULTS / "milan-avx2.json").stdout
+    assert "| b1 h1 s16384 576/512 bf16 dram | 2 | 24 | 13 % (12-14) | 74 % (72-78) |  |  |  | 4.1e-07 |" in told, told
+    assert "b1 h128 s4096 576/512 f16 " not in told and "b1 h128 s4096 576/512 f16 " in table("--all", RESULTS / "milan-avx2.json").stdout
+    line, = [line for line in table("--summary", RESULTS / "milan-avx2.json").stdout.splitlines() if "% of read peak" in line]
+    assert line == "| h 1 from memory, % of read peak | 65-70 / 71-74 |"
+    told = table(*sorted(RESULTS.glob("peer-*.json"))).stdout.splitlines()
+    assert told[0].count("ggml d99724f") == 2 == told[0].count("ik_llama.cpp 8337e4c") and len(told) == 2 + 8 + 1, told
+    (tmp_path / "file.json").write_text("{}")
+    assert re.fullmatch(r"table\.py: .{10,}\n", table(tmp_path / "file.json").stderr)

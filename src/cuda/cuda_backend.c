@@ -129,13 +129,14 @@ static bool is_for(const mla_cuda_variant *variant, int32_t compute_capability)
     return at == NULL || atoi(at + 3) == compute_capability;
 }
 
-static void list_variants(mla_gpu_info *info)
+/* Those of one generation, or, 0, of all. */
+static void list_variants(char *text, size_t capacity, int32_t compute_capability)
 {
-    const size_t capacity = sizeof info->variants;
     size_t used = 0;
+    text[0] = '\0';
     for (const mla_cuda_variant *const *v = mla_cuda_variants; *v != NULL && used < capacity; v++) {
-        if (is_for(*v, info->compute_capability)) {
-            used += (size_t)snprintf(info->variants + used, capacity - used, "%s%s", used > 0 ? ", " : "", (*v)->name);
+        if (compute_capability == 0 || is_for(*v, compute_capability)) {
+            used += (size_t)snprintf(text + used, capacity - used, "%s%s", used > 0 ? ", " : "", (*v)->name);
         }
     }
 }
@@ -151,7 +152,7 @@ size_t mla_gpu_list(mla_gpu_info *info, size_t capacity)
     if (status != MLA_STATUS_OK) {
         char why[400], variants[sizeof info->variants];
         snprintf(why, sizeof why, "%s", mla_last_error());
-        list_variants(variants, sizeof variants);
+        list_variants(variants, sizeof variants, 0);
         mla_fail(status, "%s (this build has CUDA kernels: %s)", why, variants);
         return 0;
     }
@@ -163,7 +164,7 @@ size_t mla_gpu_list(mla_gpu_info *info, size_t capacity)
             info[i].compute_capability = facts.compute_capability;
             info[i].n_sm = facts.n_sm;
             info[i].memory_bytes = facts.memory_bytes;
-            list_variants(&info[i]);
+            list_variants(info[i].variants, sizeof info[i].variants, info[i].compute_capability);
         }
     }
     return (size_t)count;

@@ -40,7 +40,7 @@ wish()
     shift 2
     "$@" >/dev/null 2>&1 && return
     wishes="$wishes $name"
-    reasons="$reasons    $name: $reason (not needed)
+    reasons="$reasons    $name: $reason (optional)
 "
 }
 
@@ -109,7 +109,7 @@ esac
 $as_root apt-get update -qq || [ -z "$packages" ]
 # shellcheck disable=SC2086 # lists of words
 [ -z "$packages" ] || install $packages
-# One after the other, so that one that cannot be had keeps no other away. shellcheck disable=SC2086
+# One after the other, so that one that cannot be had keeps no other away; and none may drive out what is installed.
 for name in $wishes; do
-    install "$name" || echo "$name could not be installed; what needs it will be skipped."
+    install --no-remove "$name" || echo "$name could not be installed; what needs it will be skipped."
 done

@@ -303,6 +303,16 @@ mla_status verify_prepare(const mla_problem *problem, verify_truth *truth)
         break;
     default: break;
     }
+    mla_plan *plan;
+    mla_plan_info info;
+    mla_status planned = mla_plan_build(problem, NULL, &plan);
+    if (planned != MLA_STATUS_OK) {
+        return planned;
+    }
+    mla_plan_describe(plan, &info);
+    mla_plan_free(plan);
+    truth->p_step +=
+        info.arithmetic == MLA_ARITHMETIC_BF16 ? 0x1p-8 : 0; /* half a step, since they go to the nearest */
     truth->p_step_least += problem->p_rounding == MLA_P_ROUND_16BIT && problem->q.dtype == MLA_DTYPE_F16 ? 0x1p-24 : 0;
     truth->lse_unit = problem->lse_base == MLA_LSE_BASE2 ? 1 / log(2) : 1;
 

@@ -3,7 +3,8 @@
 # that the linker could put in place of a function compiled for the baseline.
 #
 # A baseline x86-64 file has no AVX instruction: no mnemonic that begins with a v (save the old verr and verw) and no
-# ymm or zmm register. An avx2 or avxvnni file has no AVX-512 one: no zmm, no xmm16..31 or ymm16..31, no mask register.
+# ymm or zmm register. An avx2 or avxvnni file has no AVX-512 one: no zmm, no xmm16..31 or ymm16..31, no mask register. An
+# avx512 file has no products of bf16, an avx512bf16 one no tiles.
 #
 # On 64-bit Arm no file has an instruction that came after the first version of the architecture: no register of SVE, no
 # dot product, matrix product, multiply-add that widens, arithmetic in 16 bits or single-instruction atomic.
@@ -11,8 +12,10 @@
 
 case $("${CC:-cc}" -dumpmachine) in
 x86_64*)
+    tiles='^(tile|tdp|ldtilecfg|sttilecfg)|%tmm'
+    bf16="^v(dpbf16|cvtne2?ps2?bf16)|$tiles"
     evex='%zmm|%[xy]mm(1[6-9]|2[0-9]|3[01])|%k[0-7]'
-    above_baseline="^v([^e]|e[^r])|%ymm|$evex"
+    above_baseline="^v([^e]|e[^r])|%ymm|$evex|$tiles"
     above_avx2=$evex
     if "${CC:-cc}" -dM -E -x c /dev/null | grep -q '__AVX__'; then
         skip "instructions stay inside their level" "this compiler's baseline already includes AVX"
@@ -31,6 +34,7 @@ esac
 
 : >"$scratch/baseline"
 : >"$scratch/avx2"
+: >"$scratch/avx512"
 : >"$scratch/replaceable"
 seen=0
 for object in "$@"; do
@@ -45,7 +49,15 @@ for object in "$@"; do
         level=avxvnni
         grep -E -m 3 "$above_avx2" "$scratch/code" | sed "s|^|$object: |" >>"$scratch/avx2"
         ;;
-    */src/cpu/avx512/*) level=avx512 ;;
+    */src/cpu/avx512/*)
+        level=avx512
+        grep -E -m 3 "$bf16" "$scratch/code" | sed "s|^|$object: |" >>"$scratch/avx512"
+        ;;
+    */src/cpu/avx512bf16/*)
+        level=avx512bf16
+        grep -E -m 3 "$tiles" "$scratch/code" | sed "s|^|$object: |" >>"$scratch/avx512"
+        ;;
+    */src/cpu/amx/*) level=amx ;;
     */src/cpu/neon/*) level=neon ;;
     *) level= ;;
     esac
@@ -61,5 +73,6 @@ done
 check "there are object files to look at" test "$seen" -gt 0
 check "baseline code holds no instruction above the baseline" is_empty "$scratch/baseline"
 check "avx2 and avxvnni code holds no AVX-512 instruction" is_empty "$scratch/avx2"
+check "levels of AVX-512 hold no instruction of a higher one" is_empty "$scratch/avx512"
 check "a level's files define only strong symbols that end in its name" is_empty "$scratch/replaceable"
 finish

@@ -158,7 +158,7 @@ typedef enum mla_p_rounding {
  *     F32     fp32 products, probabilities in fp32
  *     BF16    exact products of bf16 numbers, probabilities rounded to bf16 (nearest even) before they multiply V, while
  *             l, and so lse, is summed from them unrounded; numbers below 2^-126 count as 0. That moves o by at most
- *             2^-9 of the sum of p |v|, on random values by about 1e-3 of its norm. For units that multiply matrices of
+ *             2^-8 of the sum of p |v|, on random values by about 1e-3 of its norm. For units that multiply matrices of
  *             bf16: where the machine has none, or q or a segment is of another dtype, F32
  *     AUTO    BF16 where it is at hand and o is bf16, whose own rounding is of the same size; else F32
  *     INT16   q, keys and probabilities as 16-bit integers, each row and key with a factor of its own, sums exact. A row

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/status.h"
+#include "fixed.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static char environment[32]; /* MLA_ARITH when it was first looked at */
@@ -43,4 +44,38 @@ mla_status mla_arithmetic_wanted(const mla_problem *problem, mla_arithmetic *wan
         }
     }
     return mla_fail(MLA_STATUS_BAD_VALUE, "MLA_ARITH = \"%s\" must be auto, f32, bf16 or int16", environment);
+}
+
+static bool is_bf16(const mla_tensor *t)
+{
+    return !mla_tensor_present(t) || t->dtype == MLA_DTYPE_BF16;
+}
+
+/* Can panel_bf16.c compute it? All operands are bf16 and lie in rows of one piece; scores are one sum. */
+static bool suits_bf16(const mla_problem *problem, const mla_shape *shape)
+{
+    bool suits = problem->p_rounding == MLA_P_ROUND_NONE && is_bf16(&problem->q) && is_bf16(&problem->q_rope) &&
+                 !(shape->d_rope > 0 && mla_tensor_present(&problem->qk_descale));
+    for (int32_t g = 0; g < shape->n_segment; g++) {
+        const mla_segment *segment = &problem->segment[g];
+        suits = suits && is_bf16(&segment->k) && is_bf16(&segment->k_rope) && is_bf16(&segment->v) &&
+                segment->layout == MLA_KEY_LAYOUT_ROW &&
+                (mla_tensor_present(&segment->v) || shape->d_v <= shape->d_nope);
+    }
+    return suits;
+}
+
+mla_status mla_arithmetic_choose(const mla_problem *problem, const mla_shape *shape, const mla_cpu_kernels *kernels,
+                                 mla_arithmetic *chosen)
+{
+    mla_arithmetic wanted;
+    MLA_TRY(mla_arithmetic_wanted(problem, &wanted));
+    if (wanted == MLA_ARITHMETIC_INT16) {
+        *chosen = mla_fixed_offered(kernels, problem, shape) ? wanted : MLA_ARITHMETIC_F32;
+        return MLA_STATUS_OK;
+    }
+    bool bf16 = wanted == MLA_ARITHMETIC_BF16 ||
+                (wanted == MLA_ARITHMETIC_AUTO && kernels->bf16.pays && problem->o.dtype == MLA_DTYPE_BF16);
+    *chosen = bf16 && kernels->bf16.qk && suits_bf16(problem, shape) ? MLA_ARITHMETIC_BF16 : MLA_ARITHMETIC_F32;
+    return MLA_STATUS_OK;
 }

@@ -7,7 +7,6 @@
 #include "arithmetic.h"
 #include "core/backend.h"
 #include "core/parallel.h"
-#include "fixed.h"
 #include "tile_loop.h"
 
 /* Of what is left of the items a worker takes at most 1 / (workers * this) at once: the others can still even out. */
@@ -42,11 +41,7 @@ static mla_status cpu_build(const mla_problem *problem, const mla_shape *shape, 
     }
     plan->kernels = kernels;
     plan->isa = kernels->isa;
-    mla_arithmetic wanted;
-    MLA_TRY(mla_arithmetic_wanted(problem, &wanted));
-    if (wanted == MLA_ARITHMETIC_INT16 && mla_fixed_offered(kernels, problem, shape)) {
-        plan->arithmetic = MLA_ARITHMETIC_INT16;
-    }
+    MLA_TRY(mla_arithmetic_choose(problem, shape, kernels, &plan->arithmetic));
     plan->geometry = (mla_plan_geometry){.split_keys = split_keys(problem),
                                          .row_panel = MLA_ROW_PANEL,
                                          .max_rows = MLA_TASK_ROWS,
@@ -56,8 +51,7 @@ static mla_status cpu_build(const mla_problem *problem, const mla_shape *shape, 
         plan->n_worker = 1;
         return MLA_STATUS_OK; /* sizes may be anything then */
     }
-    mla_layout layout =
-        mla_layout_make(kernels, problem, shape, plan->arithmetic == MLA_ARITHMETIC_INT16, plan->geometry.split_keys);
+    mla_layout layout = mla_layout_make(kernels, problem, shape, plan->arithmetic, plan->geometry.split_keys);
     plan->worker_bytes = layout.worker_bytes;
     plan->slot_bytes = layout.slot_bytes;
     /* no more scratch than there are items to work on */
@@ -144,8 +138,7 @@ static mla_status cpu_run(const mla_plan *plan, const mla_problem *problem, cons
         return MLA_STATUS_OK;
     }
     cpu_run_state state = {.run = {.plan = plan, .problem = problem, .shape = shape, .kernels = plan->kernels}};
-    state.run.layout = mla_layout_make(plan->kernels, problem, shape, plan->arithmetic == MLA_ARITHMETIC_INT16,
-                                       plan->geometry.split_keys);
+    state.run.layout = mla_layout_make(plan->kernels, problem, shape, plan->arithmetic, plan->geometry.split_keys);
     state.scratch = workspace;
     state.run.slots = state.scratch + (size_t)plan->n_worker * plan->worker_bytes;
     int64_t n_combine_worker = plan->n_combine < plan->n_worker ? plan->n_combine : plan->n_worker;

@@ -38,20 +38,30 @@ static bool has_avx512(const mla_cpu_features *features)
 {
     return features->avx512;
 }
+
+static bool has_avx512bf16(const mla_cpu_features *features)
+{
+    return features->avx512bf16;
+}
+
+static bool has_amx(const mla_cpu_features *features)
+{
+    return features->amx;
+}
 #endif
 
 /* From low to high. */
 static const level levels[] = {
     {&mla_kernels_scalar, always},
 #if defined(__x86_64__)
-    {&mla_kernels_avx2, has_avx2},
-    {&mla_kernels_avxvnni, has_avxvnni},
-    {&mla_kernels_avx512, has_avx512},
+    {&mla_kernels_avx2, has_avx2},     {&mla_kernels_avxvnni, has_avxvnni},
+    {&mla_kernels_avx512, has_avx512}, {&mla_kernels_avx512bf16, has_avx512bf16},
+    {&mla_kernels_amx, has_amx},
 #elif defined(__aarch64__)
     {&mla_kernels_neon, always}, /* part of the architecture */
 #endif
 };
-enum { LEVEL_COUNT = sizeof levels / sizeof *levels, TABLE_SIZE = 7 * MLA_FORMAT_COUNT + 14 };
+enum { LEVEL_COUNT = sizeof levels / sizeof *levels, TABLE_SIZE = 7 * MLA_FORMAT_COUNT + 19 };
 
 /* One kernel of a table. Any function pointer may be converted to another function pointer type and compared. */
 typedef void (*any_kernel)(void);
@@ -93,6 +103,13 @@ static size_t list_table(const mla_cpu_kernels *k, table_entry entry[TABLE_SIZE]
         entry[n++] = (table_entry){"fixed_qk", "i16", (any_kernel)k->fixed->qk};
         entry[n++] = (table_entry){"fixed_p", "f32", (any_kernel)k->fixed->p};
         entry[n++] = (table_entry){"fixed_pv", "i16", (any_kernel)k->fixed->pv};
+    }
+    if (k->bf16.qk) {
+        entry[n++] = (table_entry){"qpairs", "bf16", (any_kernel)k->bf16.qpairs};
+        entry[n++] = (table_entry){"vpairs", "bf16", (any_kernel)k->bf16.vpairs};
+        entry[n++] = (table_entry){"ppairs", "bf16", (any_kernel)k->bf16.ppairs};
+        entry[n++] = (table_entry){"qk", "bf16", (any_kernel)k->bf16.qk};
+        entry[n++] = (table_entry){"pv", "bf16", (any_kernel)k->bf16.pv};
     }
     return n;
 }

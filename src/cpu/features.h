@@ -7,9 +7,11 @@
 #include <stdbool.h>
 
 typedef struct mla_cpu_features {
-    bool avx2;    /* AVX2 + FMA + F16C, with the registers saved by the system */
-    bool avxvnni; /* AVX-VNNI besides */
-    bool avx512;  /* AVX-512 F + BW + DQ + VL besides AVX2 */
+    bool avx2;       /* AVX2 + FMA + F16C, with the registers saved by the system */
+    bool avxvnni;    /* AVX-VNNI besides */
+    bool avx512;     /* AVX-512 F + BW + DQ + VL besides AVX2 */
+    bool avx512bf16; /* and products of bf16 pairs */
+    bool amx;        /* and tiles of bf16, which the system has granted to this process */
 } mla_cpu_features;
 
 mla_cpu_features mla_cpu_features_detect(void);

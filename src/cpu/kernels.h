@@ -193,6 +193,64 @@ typedef void (*mla_stream_kernel)(const mla_stream_block *block);
 
 typedef struct mla_fixed_kernels mla_fixed_kernels; /* kernels_fixed.h */
 
+/*
+ * Arithmetic in bf16 (MLA_ARITHMETIC_BF16): units that multiply pairs of bf16 numbers exactly and add the products in
+ * fp32. Numbers below 2^-126 count as 0, operands and results alike. Scores, softmax and accumulators are as above; the
+ * operands are laid out in tiles of 16 rows of 32 bf16 numbers, 1 KiB each, innermost last:
+ *
+ *     q   [row panel][step of 32 columns][16 pairs][16 rows][2]  queries; pairs lie along columns
+ *     p   [row panel][step of 32 keys][16 rows][32]              probabilities
+ *     v   [16 columns][step of 32 keys][16 pairs][16 columns][2] values; pairs lie along keys
+ *
+ * and key rows stay where they lie. A row adds up the keys of one step before it adds them to the others, so it is part
+ * of the result which keys share a step: keys are counted from a fixed place, not from the first that is there.
+ */
+#define MLA_BF16_STEP 32
+#define MLA_BF16_TILE (MLA_BF16_STEP * MLA_ROW_PANEL) /* numbers in a tile */
+#define MLA_KEY_BLOCK_BF16 192 /* its values, probabilities and scores stay in 1 MiB of cache beside the accumulators */
+#define MLA_KEY_ROWS 192       /* most keys of any block */
+
+/* 16 key rows, `stride` bytes apart. */
+typedef struct mla_key_tile {
+    const void *row;
+    int64_t stride;
+} mla_key_tile;
+
+/* q of one panel from its rows: n_row rows of n_col numbers, times a power of two each. Fills all 16 rows and whole
+ * steps of columns, zeros where nothing is. */
+typedef void (*mla_qpairs_kernel)(const void *const *row, const float *factor, int32_t n_row, int64_t n_col,
+                                  uint16_t *q);
+
+/* v of n_key rows, a multiple of the step, of n_col columns; whole groups of 16 columns are filled. v_stride: numbers
+ * from one group of columns to the next. */
+typedef void (*mla_vpairs_kernel)(const void *const *row, int64_t n_key, int64_t n_col, uint16_t *v, int64_t v_stride);
+
+/* p of one panel, rounded to nearest even, from [key][16] in fp32; n_key is a multiple of the step. */
+typedef void (*mla_ppairs_kernel)(const float *from, int64_t n_key, uint16_t *p);
+
+/* s[panel][tile][16 keys][16 rows] (+)= k q over n_col columns, a multiple of the step; panels s_stride and q_stride
+ * numbers apart. Every key row is read as far as n_col. */
+typedef void (*mla_qk_bf16_kernel)(const uint16_t *q, int64_t q_stride, const mla_key_tile *tile, int64_t n_tile,
+                                   int64_t n_col, int64_t n_panel, bool accumulate, float *s, int64_t s_stride,
+                                   mla_prefetch *ahead);
+
+/* o[panel] += p v over n_key keys, a multiple of the step, and n_col columns at least, n_col rounded up to 16 at most;
+ * panels p_stride, groups of columns v_stride numbers apart. o[panel] is laid out as ever. */
+typedef void (*mla_pv_bf16_kernel)(const uint16_t *p, int64_t p_stride, const uint16_t *v, int64_t v_stride,
+                                   int64_t n_key, int64_t n_panel, int64_t n_col, float *const *o, mla_prefetch *ahead);
+
+typedef struct mla_bf16_kernels {
+    bool pays; /* measured to be faster than fp32: AUTO may choose it */
+    mla_qpairs_kernel qpairs;
+    mla_vpairs_kernel vpairs;
+    mla_ppairs_kernel ppairs;
+    mla_qk_bf16_kernel qk;
+    mla_pv_bf16_kernel pv;
+    /* Around the kernels of one item: the thread's state is set up, and given back as it was. NULL: there is none. */
+    void (*enter)(void);
+    void (*leave)(void);
+} mla_bf16_kernels;
+
 typedef struct mla_cpu_kernels {
     const char *isa;
     int32_t col_panel;
@@ -216,6 +274,7 @@ typedef struct mla_cpu_kernels {
     int32_t stream_step; /* columns taken at once: two vectors */
 
     const mla_fixed_kernels *fixed; /* NULL: none at this level */
+    mla_bf16_kernels bf16;          /* all NULL: the level has no such unit */
 } mla_cpu_kernels;
 
 /* Filled in per ISA; a level that has no kernel of its own for a kind uses the level below. */
@@ -223,6 +282,8 @@ extern const mla_cpu_kernels mla_kernels_scalar;
 extern const mla_cpu_kernels mla_kernels_avx2;
 extern const mla_cpu_kernels mla_kernels_avxvnni;
 extern const mla_cpu_kernels mla_kernels_avx512;
+extern const mla_cpu_kernels mla_kernels_avx512bf16;
+extern const mla_cpu_kernels mla_kernels_amx;
 extern const mla_cpu_kernels mla_kernels_neon;
 
 /* ---- dispatch.c -------------------------------------------------------------------------------------------------- */

@@ -126,6 +126,16 @@ static bool all_finite(const float *v, int64_t n)
     return worst != 0x7f800000u;
 }
 
+void mla_panel_seen_by_all(const mla_task_state *t, bool masked, int64_t n_key, int64_t *begin, int64_t *end)
+{
+    *begin = 0;
+    *end = masked ? 0 : n_key;
+    for (int64_t i = 0; i < t->n_row; i++) {
+        *begin = t->block_begin[i] > *begin ? t->block_begin[i] : *begin;
+        *end = t->block_end[i] < *end ? t->block_end[i] : *end;
+    }
+}
+
 /*
  * A probability of 0 keeps a hidden key away from a row only while the key's value is finite: 0 * NaN is NaN. True when
  * a value that some row may not see is not finite. With a mask any value may be hidden.
@@ -133,11 +143,8 @@ static bool all_finite(const float *v, int64_t n)
 static bool hidden_values_bite(const mla_task_state *t, bool masked, const float *v, int64_t n_key)
 {
     int64_t cp = t->run->kernels->col_panel, d_v = t->run->shape->d_v;
-    int64_t seen_begin = 0, seen_end = masked ? 0 : n_key; /* what all rows see */
-    for (int64_t i = 0; i < t->n_row; i++) {
-        seen_begin = t->block_begin[i] > seen_begin ? t->block_begin[i] : seen_begin;
-        seen_end = t->block_end[i] < seen_end ? t->block_end[i] : seen_end;
-    }
+    int64_t seen_begin, seen_end;
+    mla_panel_seen_by_all(t, masked, n_key, &seen_begin, &seen_end);
     for (int64_t n = 0; n < n_key; n++) {
         if (n >= seen_begin && n < seen_end) {
             continue;
@@ -268,19 +275,17 @@ const float *mla_panel_mask(const mla_task_state *t, int32_t g, const mla_key_ro
     return t->mask;
 }
 
-static void probabilities(mla_task_state *t, int32_t g, const mla_key_rows *rows, bool partial,
-                          const mla_panel_result *result)
+void mla_panel_softmax(mla_task_state *t, int32_t g, const mla_key_rows *rows, bool partial, int64_t panel, float *s,
+                       const mla_panel_result *result)
 {
     const mla_cpu_kernels *kernels = t->run->kernels;
-    for (int64_t panel = 0; panel < t->n_panel; panel++) {
-        int64_t first = panel * MLA_ROW_PANEL;
-        float factor[MLA_ROW_PANEL];
-        bool rescale = kernels->softmax(t->s + panel * t->run->layout.s_stride, rows->n_key, t->scale + first,
-                                        partial ? t->block_begin + first : NULL, partial ? t->block_end + first : NULL,
-                                        mla_panel_mask(t, g, rows, panel), result[panel].state, factor);
-        if (rescale) {
-            kernels->merge(result[panel].o, NULL, factor, NULL, t->run->layout.n_v_panel, result[panel].n_row);
-        }
+    int64_t first = panel * MLA_ROW_PANEL;
+    float factor[MLA_ROW_PANEL];
+    bool rescale = kernels->softmax(s, rows->n_key, t->scale + first, partial ? t->block_begin + first : NULL,
+                                    partial ? t->block_end + first : NULL, mla_panel_mask(t, g, rows, panel),
+                                    result->state, factor);
+    if (rescale) {
+        kernels->merge(result->o, NULL, factor, NULL, t->run->layout.n_v_panel, result->n_row);
     }
 }
 
@@ -310,7 +315,7 @@ static void attend_rows(mla_task_state *t, int32_t g, const mla_key_rows *rows, 
                                                           d_k - c < kernels->qk_columns ? d_k - c : kernels->qk_columns,
                                                           rows->n_key, c > 0, t->s, &ahead);
     }
-    probabilities(t, g, rows, false, result);
+    mla_panel_softmax(t, g, rows, false, 0, t->s, &result[0]);
     kernels->pv_rows[mla_format_of(own ? segment->v.dtype : segment->k.dtype)](t->s, own ? rows->v : rows->k,
                                                                                rows->n_key, result->n_row,
                                                                                t->run->shape->d_v, result->o, &ahead);
@@ -330,7 +335,9 @@ void mla_panel_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, co
     mla_panel_scores(t, rows->n_key, t->s, s_stride, &ahead);
 
     bool apart = mla_panel_apart(t, g, rows, partial);
-    probabilities(t, g, rows, partial, result);
+    for (int64_t panel = 0; panel < t->n_panel; panel++) {
+        mla_panel_softmax(t, g, rows, partial, panel, t->s + panel * s_stride, &result[panel]);
+    }
 
     for (int64_t c = 0; c < t->run->shape->d_v; c += cp) {
         for (int64_t panel = 0; panel < t->n_panel; panel++) {

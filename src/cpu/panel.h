@@ -21,6 +21,13 @@ void mla_panel_scores(const mla_task_state *t, int64_t n_key, float *s, int64_t 
 /* The block's additive mask for one row panel, [key][16] in base-2 units, or NULL. */
 const float *mla_panel_mask(const mla_task_state *t, int32_t g, const mla_key_rows *rows, int64_t panel);
 
+/* s of one panel, raw scores of the block, becomes probabilities; where the panel's maximum grew, o is rescaled. */
+void mla_panel_softmax(mla_task_state *t, int32_t g, const mla_key_rows *rows, bool partial, int64_t panel, float *s,
+                       const mla_panel_result *result);
+
+/* The keys of the block that every row sees, [begin, end); with a mask any may be hidden from some row. */
+void mla_panel_seen_by_all(const mla_task_state *t, bool masked, int64_t n_key, int64_t *begin, int64_t *end);
+
 /* Must rows be kept apart, because a value that some row may not see is not finite? After mla_task_place_ranges(), which
  * returned `partial`. */
 bool mla_panel_apart(const mla_task_state *t, int32_t g, const mla_key_rows *rows, bool partial);

@@ -10,15 +10,16 @@
 /* Addresses of the rows of one key block, and the positions they came from. */
 typedef struct mla_key_rows {
     int64_t n_key;
+    int64_t lead; /* places of the block before the first of them, whose keys are not wanted */
     /* of pieces (core/shape.h): the first one */
-    const void *k[MLA_KEY_BLOCK_MAX];
-    const void *rope[MLA_KEY_BLOCK_MAX]; /* when k_rope is a tensor of its own */
-    const void *v[MLA_KEY_BLOCK_MAX];    /* when v is */
-    int64_t position[MLA_KEY_BLOCK_MAX]; /* in the sequence, as masks are indexed; of a PHYSICAL list: place in it */
+    const void *k[MLA_KEY_ROWS];
+    const void *rope[MLA_KEY_ROWS]; /* when k_rope is a tensor of its own */
+    const void *v[MLA_KEY_ROWS];    /* when v is */
+    int64_t position[MLA_KEY_ROWS]; /* in the sequence, as masks are indexed; of a PHYSICAL list: place in it */
 } mla_key_rows;
 
 /*
- * Finds the rows of [begin, end) in index space, at most MLA_KEY_BLOCK_MAX of them, for kv_head of sequence seq in segment
+ * Finds the rows of [begin, end) in index space, at most MLA_KEY_ROWS of them, for kv_head of sequence seq in segment
  * g. With a list, token says whose list; entries that name no visible key are left out, so fewer rows may come back. In
  * host memory the checker has already refused page ids out of range for ranges; list entries are checked here.
  */

@@ -69,7 +69,7 @@ void mla_task_pack(mla_task_state *t, int32_t g)
 {
     double descale = (double)mla_factor_at(&t->run->problem->segment[g].descale, 0);
     if (t->packed_descale != descale) { /* also when nothing is packed yet */
-        (t->stream ? mla_stream_pack : mla_panel_pack)(t, descale);
+        (t->stream ? mla_stream_pack : t->bf16 ? mla_bf16_pack : mla_panel_pack)(t, descale);
         t->packed_descale = descale;
         if (t->fixed) {
             t->fixed->packed = false;

@@ -1,6 +1,7 @@
 /*
  * task.h - the state of one worker while it computes one item, shared by the ways of doing so: by panels (panel.c), tile
- * by tile where probabilities are rounded (panel_rounded.c), and by streaming (stream.c).
+ * by tile where probabilities are rounded (panel_rounded.c), through bf16 units (panel_bf16.c), and by streaming
+ * (stream.c).
  */
 #ifndef MLA_CPU_TASK_H
 #define MLA_CPU_TASK_H
@@ -21,6 +22,12 @@ typedef struct mla_task {
     float *tile_sum;                  /* p of int8: sums of one tile, before they are scaled */
     float *mask;                      /* panels: [key][16] of one row panel */
     float *stream_q, *stream_o;       /* stream: [row][column], in the order of the format */
+    bool bf16;                        /* many rows, in that arithmetic */
+    uint16_t *q_pairs, *v_pairs;      /* bf16: operands, see kernels.h */
+    uint16_t *p_pairs;                /* bf16: [row panel][s_stride] */
+    uint16_t *k_copy;                 /* bf16: key tiles that cannot be used where they lie */
+    const void *no_row;               /* bf16: a row of zeros, as long as any */
+    float *o_copy;                    /* bf16: accumulators of a panel whose rows are kept apart */
     mla_key_rows *rows[2];            /* the block, or the blocks of a tile, at hand and the next */
     double packed_descale;            /* descale of the segment that the item's queries are packed for; NaN: none yet */
     float scale[MLA_TASK_ROWS];       /* what row's scale in that segment keeps beside its power of two, base-2 units */
@@ -87,11 +94,14 @@ float mla_task_mask_at(const mla_task_state *t, const mla_tensor *mask, const ml
 void mla_task_pack(mla_task_state *t, int32_t g);
 /* The same for a segment of this descale. */
 void mla_panel_pack(mla_task_state *t, double descale);
+void mla_bf16_pack(mla_task_state *t, double descale);
 void mla_stream_pack(mla_task_state *t, double descale);
 
 /* Adds one block of keys of segment g to result[]; `next` is the block after it, for prefetching (n_key 0: none). */
 void mla_panel_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, const mla_key_rows *next,
                       const mla_panel_result *result);
+void mla_bf16_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, const mla_key_rows *next,
+                     const mla_panel_result *result);
 void mla_stream_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, const mla_key_rows *next,
                        const mla_panel_result *result);
 
@@ -100,6 +110,9 @@ void mla_stream_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, c
 bool mla_rounded_whole(mla_task_state *t, mla_panel_result result[2][MLA_TASK_PANELS]); /* were there any chunks? */
 void mla_rounded_chunk_scores(mla_task_state *t);
 void mla_rounded_chunk_values(mla_task_state *t, const mla_panel_result *result);
+
+/* Columns of a packed query: those of nope and of rope, each rounded up to whole steps. */
+int64_t mla_bf16_columns(const mla_shape *shape);
 
 /* Can and should the task be streamed? */
 bool mla_stream_serves(const mla_task_state *t);

@@ -4,6 +4,7 @@
 #include "tile_loop.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "fixed.h"
 #include "result.h"
@@ -19,10 +20,30 @@ bool mla_nope_apart(const mla_problem *problem, const mla_shape *shape)
     return shape->d_rope > 0 && mla_tensor_present(&problem->qk_descale);
 }
 
-mla_layout mla_layout_make(const mla_cpu_kernels *kernels, const mla_problem *problem, const mla_shape *shape,
-                           bool fixed, int64_t split_keys)
+/* What arithmetic in bf16 has instead of q and blocks in fp32, from `at` on; returns where it ends. */
+static size_t place_bf16(mla_layout *layout, const mla_shape *shape, size_t at)
 {
-    mla_layout layout = {0};
+    const size_t number = sizeof(uint16_t);
+    layout->v_stride = layout->key_block * 16;
+    layout->no_row_bytes = (size_t)(shape->d_k > shape->d_v ? shape->d_k : shape->d_v) * number;
+    layout->q = at;
+    at = align_up(at + (size_t)(MLA_TASK_PANELS * MLA_ROW_PANEL * mla_bf16_columns(shape)) * number);
+    layout->v_block = at;
+    at = align_up(at + (size_t)((shape->d_v + 15) / 16 * layout->v_stride) * number);
+    layout->p_pairs = at;
+    at = align_up(at + (size_t)(MLA_TASK_PANELS * layout->s_stride) * number);
+    layout->k_block = at;
+    at = align_up(at + (size_t)(layout->key_block * mla_bf16_columns(shape)) * number);
+    layout->o_copy = at;
+    at = align_up(at + layout->o_bytes);
+    layout->no_row = at;
+    return align_up(at + layout->no_row_bytes);
+}
+
+mla_layout mla_layout_make(const mla_cpu_kernels *kernels, const mla_problem *problem, const mla_shape *shape,
+                           mla_arithmetic arithmetic, int64_t split_keys)
+{
+    mla_layout layout = {.bf16 = arithmetic == MLA_ARITHMETIC_BF16};
     int64_t cp = kernels->col_panel, tile = problem->p_tile; /* 0: nothing is rounded */
     bool own_v = false, mask = false, nope_apart = mla_nope_apart(problem, shape);
     for (int32_t g = 0; g < shape->n_segment; g++) {
@@ -30,6 +51,7 @@ mla_layout mla_layout_make(const mla_cpu_kernels *kernels, const mla_problem *pr
         mask = mask || mla_tensor_present(&problem->segment[g].mask);
     }
     layout.key_block = tile == 0 ? MLA_KEY_BLOCK : tile < MLA_KEY_BLOCK_MAX ? tile : MLA_KEY_BLOCK_MAX;
+    layout.key_block = layout.bf16 ? MLA_KEY_BLOCK_BF16 : layout.key_block;
     layout.tile_blocks = tile > 0 ? (tile + layout.key_block - 1) / layout.key_block : 1;
     /* a sum of its own starts at a column panel; values that reach into it are then not the block's first columns */
     layout.rope_col = nope_apart ? (shape->d_nope + cp - 1) / cp * cp : shape->d_nope;
@@ -45,12 +67,16 @@ mla_layout mla_layout_make(const mla_cpu_kernels *kernels, const mla_problem *pr
     size_t at = 0;
     layout.task = at;
     at = align_up(at + sizeof(mla_task_state));
-    layout.q = at;
-    at = align_up(at + (size_t)(MLA_TASK_PANELS * shape->d_k * MLA_ROW_PANEL) * sizeof(float));
-    layout.k_block = at;
-    at = align_up(at + (size_t)(layout.n_col_panel * layout.panel_stride) * sizeof(float));
-    layout.v_block = at;
-    at = align_up(at + (own_v ? (size_t)(layout.n_v_panel * layout.panel_stride) * sizeof(float) : 0));
+    if (layout.bf16) {
+        at = place_bf16(&layout, shape, at);
+    } else {
+        layout.q = at;
+        at = align_up(at + (size_t)(MLA_TASK_PANELS * shape->d_k * MLA_ROW_PANEL) * sizeof(float));
+        layout.k_block = at;
+        at = align_up(at + (size_t)(layout.n_col_panel * layout.panel_stride) * sizeof(float));
+        layout.v_block = at;
+        at = align_up(at + (own_v ? (size_t)(layout.n_v_panel * layout.panel_stride) * sizeof(float) : 0));
+    }
     layout.s = at;
     at = align_up(at + (size_t)(MLA_TASK_PANELS * layout.s_stride) * sizeof(float));
     layout.mask = at;
@@ -61,9 +87,9 @@ mla_layout mla_layout_make(const mla_cpu_kernels *kernels, const mla_problem *pr
     at = align_up(at + 2 * (size_t)(MLA_STREAM_ROWS * mla_stream_stride(kernels, shape)) * sizeof(float));
     layout.tile_sum = at;
     at = align_up(at + (problem->p_rounding == MLA_P_ROUND_INT8 ? MLA_TASK_PANELS * layout.o_bytes : 0));
-    layout.has_fixed = fixed;
+    layout.has_fixed = arithmetic == MLA_ARITHMETIC_INT16;
     layout.fixed = at;
-    at = align_up(at + (fixed ? mla_fixed_bytes(kernels, shape, layout.key_block, layout.o_bytes) : 0));
+    at = align_up(at + (layout.has_fixed ? mla_fixed_bytes(kernels, shape, layout.key_block, layout.o_bytes) : 0));
     for (int i = 0; i < 2; i++) {
         layout.acc[i] = at;
         at = align_up(at + MLA_TASK_PANELS * (sizeof(mla_row_state) + layout.o_bytes));
@@ -90,6 +116,7 @@ static void attend_chunk(mla_task_state *t, int32_t g, int64_t begin, int64_t en
     const mla_run_context *run = t->run;
     int64_t token = mla_task_token(t, 0);
     mla_task_pack(t, g);
+    int64_t block = t->bf16 ? MLA_KEY_BLOCK_BF16 : MLA_KEY_BLOCK;
     if (t->stream) {
         mla_result_clear_state(result);
         mla_stream_begin(t);
@@ -98,20 +125,26 @@ static void attend_chunk(mla_task_state *t, int32_t g, int64_t begin, int64_t en
         mla_result_clear(run->kernels, &result[panel], run->layout.n_v_panel);
     }
     bool fixed = t->fixed != NULL && !t->stream && mla_fixed_begin(t, g, begin);
+    void (*attend)(mla_task_state *, int32_t, const mla_key_rows *, const mla_key_rows *, const mla_panel_result *) =
+        t->stream ? mla_stream_attend
+        : t->bf16 ? mla_bf16_attend
+        : fixed   ? mla_fixed_attend
+                  : mla_panel_attend;
     /* rows are found one block ahead, so that their lines can be fetched meanwhile */
-    int64_t at = begin - begin % MLA_KEY_BLOCK;
+    int64_t at = begin - begin % block;
     mla_key_rows *now = t->rows[0], *next = t->rows[1];
     now->n_key = 0;
     bool pending = false;
-    for (; at < end || pending; at += MLA_KEY_BLOCK) {
+    for (; at < end || pending; at += block) {
         next->n_key = 0;
         int64_t limit = at < end ? end : ahead;
         if (at < limit) {
-            int64_t from = at > begin ? at : begin, to = at + MLA_KEY_BLOCK < limit ? at + MLA_KEY_BLOCK : limit;
+            int64_t from = at > begin ? at : begin, to = at + block < limit ? at + block : limit;
+            next->lead = from - at;
             mla_key_rows_find(run->problem, run->shape, g, t->item->seq, token, t->item->kv_head, from, to, next);
         }
         if (now->n_key > 0) {
-            (t->stream ? mla_stream_attend : fixed ? mla_fixed_attend : mla_panel_attend)(t, g, now, next, result);
+            attend(t, g, now, next, result);
         }
         pending = at < end;
         mla_key_rows *swap = now;
@@ -140,6 +173,7 @@ void mla_tile_begin(const mla_run_context *run, char *scratch)
 {
     const mla_layout *layout = &run->layout;
     mla_key_rows *rows = (mla_key_rows *)(scratch + layout->row);
+    memset(scratch + layout->no_row, 0, layout->no_row_bytes);
     *task_in(run, scratch) = (mla_task_state){
         .run = run,
         .nope_apart = mla_nope_apart(run->problem, run->shape),
@@ -147,6 +181,12 @@ void mla_tile_begin(const mla_run_context *run, char *scratch)
         .q = (float *)(scratch + layout->q),
         .k_block = (float *)(scratch + layout->k_block),
         .v_block = (float *)(scratch + layout->v_block),
+        .q_pairs = (uint16_t *)(scratch + layout->q),
+        .v_pairs = (uint16_t *)(scratch + layout->v_block),
+        .p_pairs = (uint16_t *)(scratch + layout->p_pairs),
+        .k_copy = (uint16_t *)(scratch + layout->k_block),
+        .o_copy = (float *)(scratch + layout->o_copy),
+        .no_row = scratch + layout->no_row,
         .s = (float *)(scratch + layout->s),
         .mask = (float *)(scratch + layout->mask),
         .tile_sum = (float *)(scratch + layout->tile_sum),
@@ -176,6 +216,7 @@ static mla_task_state *task_of(const mla_run_context *run, const mla_work_item *
     if (t->fixed) {
         t->fixed->served = mla_task_sequence_rows(t) >= MLA_FIXED_ROWS;
     }
+    t->bf16 = run->layout.bf16 && !t->stream;
     return t;
 }
 
@@ -217,11 +258,12 @@ static int64_t goes_on_to(const mla_work_item *item, const mla_work_item *next)
     return same ? next->kv_end : 0;
 }
 
-void mla_tile_item(const mla_run_context *run, const mla_work_item *item, const mla_work_item *next, char *scratch)
+static void compute_item(mla_task_state *t, const mla_work_item *next, char *scratch)
 {
+    const mla_run_context *run = t->run;
+    const mla_work_item *item = t->item;
     const mla_layout *layout = &run->layout;
     bool rounded = run->problem->p_rounding != MLA_P_ROUND_NONE;
-    mla_task_state *t = task_of(run, item, scratch);
     if (rounded && item->slot >= 0) {
         mla_rounded_chunk_scores(t);
         return;
@@ -245,6 +287,19 @@ void mla_tile_item(const mla_run_context *run, const mla_work_item *item, const 
     }
     for (int64_t panel = 0; panel < t->n_panel; panel++) {
         mla_result_write(run, item->seq, item->kv_head, item->row_begin + panel * MLA_ROW_PANEL, &result[0][panel]);
+    }
+}
+
+void mla_tile_item(const mla_run_context *run, const mla_work_item *item, const mla_work_item *next, char *scratch)
+{
+    const mla_bf16_kernels *kernels = &run->kernels->bf16;
+    mla_task_state *t = task_of(run, item, scratch);
+    if (t->bf16 && kernels->enter) {
+        kernels->enter();
+    }
+    compute_item(t, next, scratch);
+    if (t->bf16 && kernels->leave) {
+        kernels->leave();
     }
 }
 

@@ -32,6 +32,7 @@ typedef struct mla_panel_result {
  * for the second: the largest score of each tile of the chunk, [tile][16], and all scores, [key][16].
  */
 typedef struct mla_layout {
+    bool bf16;            /* arithmetic in bf16: q, k and v blocks hold what panel_bf16.c puts there */
     int64_t key_block;    /* most keys of a block */
     int64_t tile_blocks;  /* blocks of a tile of rounded probabilities, else 1 */
     int64_t n_col_panel;  /* of d_k */
@@ -40,7 +41,9 @@ typedef struct mla_layout {
     bool v_apart;         /* values have a block of their own even where they are columns of k */
     int64_t panel_stride; /* floats from one column panel of a block to the next */
     int64_t s_stride;     /* floats from one row panel of s to the next */
+    int64_t v_stride;     /* bf16: numbers from one group of 16 columns to the next */
     size_t task, q, k_block, v_block, s, mask, row, stream, tile_sum, fixed, acc[2]; /* byte offsets */
+    size_t p_pairs, o_copy, no_row, no_row_bytes;                                    /* bf16 */
     size_t o_bytes;                                                                  /* o of one row panel */
     size_t slot_peaks, slot_scores;                                                  /* byte offsets in a slot */
     bool has_fixed;
@@ -48,9 +51,9 @@ typedef struct mla_layout {
     size_t slot_bytes;
 } mla_layout;
 
-/* fixed: rows may go by fixed point. split_keys: chunk length. */
+/* arithmetic: what the plan has chosen. split_keys: chunk length. */
 mla_layout mla_layout_make(const mla_cpu_kernels *kernels, const mla_problem *problem, const mla_shape *shape,
-                           bool fixed, int64_t split_keys);
+                           mla_arithmetic arithmetic, int64_t split_keys);
 
 /* Is qk_descale for a part of the columns only, so that scores are summed in two parts? */
 bool mla_nope_apart(const mla_problem *problem, const mla_shape *shape);

@@ -291,6 +291,51 @@ static void break_fixed(mla_fixed_kernels *broken, ck_bug bug)
     }
 }
 
+static void ppairs_truncated(const float *from, int64_t n_key, uint16_t *p)
+{
+    for (int64_t i = 0; i < n_key * MLA_ROW_PANEL; i++) {
+        int64_t n = i / MLA_ROW_PANEL, r = i % MLA_ROW_PANEL;
+        uint32_t bits;
+        memcpy(&bits, from + i, sizeof bits);
+        p[n / MLA_BF16_STEP * MLA_BF16_TILE + r * MLA_BF16_STEP + n % MLA_BF16_STEP] = (uint16_t)(bits >> 16);
+    }
+}
+
+static void vpairs_swapped(const void *const *row, int64_t n_key, int64_t n_col, uint16_t *v, int64_t v_stride)
+{
+    const void *swapped[MLA_KEY_BLOCK_BF16];
+    for (int64_t n = 0; n < n_key; n++) {
+        swapped[n] = row[n ^ 1];
+    }
+    sound->bf16.vpairs(swapped, n_key, n_col, v, v_stride);
+}
+
+static void qk_bf16_accumulate(const uint16_t *q, int64_t q_stride, const mla_key_tile *tile, int64_t n_tile,
+                               int64_t n_col, int64_t n_panel, bool accumulate, float *s, int64_t s_stride,
+                               mla_prefetch *ahead)
+{
+    (void)accumulate;
+    sound->bf16.qk(q, q_stride, tile, n_tile, n_col, n_panel, false, s, s_stride, ahead);
+}
+
+static void pv_bf16_step(const uint16_t *p, int64_t p_stride, const uint16_t *v, int64_t v_stride, int64_t n_key,
+                         int64_t n_panel, int64_t n_col, float *const *o, mla_prefetch *ahead)
+{
+    sound->bf16.pv(p, p_stride, v, v_stride, n_key - MLA_BF16_STEP, n_panel, n_col, o, ahead);
+}
+
+/* Two halves of the keys, which is another order where a step's sum is rounded on its own. */
+static void pv_bf16_neighbour(const uint16_t *p, int64_t p_stride, const uint16_t *v, int64_t v_stride, int64_t n_key,
+                              int64_t n_panel, int64_t n_col, float *const *o, mla_prefetch *ahead)
+{
+    int64_t skipped = n_panel > 1 && n_key > MLA_BF16_STEP ? MLA_BF16_STEP : 0;
+    sound->bf16.pv(p + skipped * MLA_ROW_PANEL, p_stride, v + skipped * MLA_ROW_PANEL, v_stride, n_key - skipped,
+                   n_panel, n_col, o, ahead);
+    if (skipped > 0) {
+        sound->bf16.pv(p, p_stride, v, v_stride, skipped, n_panel, n_col, o, ahead);
+    }
+}
+
 const mla_cpu_kernels *ck_broken_kernels(const mla_cpu_kernels *table, ck_bug bug)
 {
     static mla_cpu_kernels broken;
@@ -326,6 +371,11 @@ const mla_cpu_kernels *ck_broken_kernels(const mla_cpu_kernels *table, ck_bug bu
     case BUG_KERNEL_ROUND_ONCE: broken.round[MLA_FORMAT_I8] = round_once; break;
     case BUG_KERNEL_ROUND_FINE: broken.round[MLA_FORMAT_HIF8] = round_fine; break;
     case BUG_KERNEL_ROUND_SUM: broken.round[MLA_FORMAT_F16] = round_sum; break;
+    case BUG_KERNEL_PPAIRS_TRUNCATED: broken.bf16.ppairs = ppairs_truncated; break;
+    case BUG_KERNEL_VPAIRS_SWAPPED: broken.bf16.vpairs = vpairs_swapped; break;
+    case BUG_KERNEL_QK_BF16_ACCUMULATE: broken.bf16.qk = qk_bf16_accumulate; break;
+    case BUG_KERNEL_PV_BF16_STEP: broken.bf16.pv = pv_bf16_step; break;
+    case BUG_KERNEL_PV_BF16_NEIGHBOUR: broken.bf16.pv = pv_bf16_neighbour; break;
     default: break;
     }
     return &broken;

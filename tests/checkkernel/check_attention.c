@@ -448,6 +448,7 @@ static void check_accuracy(void)
         mla_shape shape;
         ck_context("%lld keys", (long long)lengths[i]);
         ck_make(&c, &problem);
+        problem.arithmetic = MLA_ARITHMETIC_F32;
         ck_execute(&problem, NULL);
         CK_REQUIRE(mla_problem_resolve(&problem, &shape) == MLA_STATUS_OK);
         void *scratch = ck_buffer("scratch", mla_ref_scratch_bytes(&problem, &shape));

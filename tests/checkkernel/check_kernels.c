@@ -262,6 +262,10 @@ static void check_qk(void)
     static const int64_t columns[] = {1, 2, 7, 8, 23, 24, 25, 48, 64, 100, 288, 576};
     const kernel_case *k = kernel_now();
     ck_random r = {ck_seed};
+    if (k->format == MLA_FORMAT_BF16) {
+        kernel_check_qk_bf16();
+        return;
+    }
     for (int i = 0; i < 12; i++) {
         for (int64_t n_key = 1; n_key <= MLA_KEY_BLOCK_MAX; n_key += n_key < 14 ? 1 : n_key < 90 ? 19 : 3) {
             qk_once(k, columns[i], n_key, (int32_t)ck_between(&r, 1, MLA_ROW_PANEL), ck_chance(&r, 0.5), &r);
@@ -311,6 +315,10 @@ static void check_pv(void)
 {
     const kernel_case *k = kernel_now();
     ck_random r = {ck_seed};
+    if (k->format == MLA_FORMAT_BF16) {
+        kernel_check_pv_bf16();
+        return;
+    }
     for (int32_t n_row = 1; n_row <= MLA_ROW_PANEL; n_row++) {
         for (int32_t n_col = 1; n_col <= k->table->col_panel; n_col++) {
             pv_once(k, ck_between(&r, 1, MLA_KEY_BLOCK_MAX), n_row, n_col, &r);
@@ -546,6 +554,9 @@ static const kind_check kinds[] = {
     {"fixed_qk", kernel_check_fixed_qk},
     {"fixed_p", kernel_check_fixed_p},
     {"fixed_pv", kernel_check_fixed_pv},
+    {"qpairs", kernel_check_qpairs},
+    {"vpairs", kernel_check_vpairs},
+    {"ppairs", kernel_check_ppairs},
 };
 
 const ck_test *ck_kernel_test_at(size_t index)

@@ -73,7 +73,7 @@ static void softmax_once(const kernel_case *k, int64_t n_key, bool ranged, bool 
     int32_t *begin = ranged ? ck_buffer("begin", MLA_ROW_PANEL * sizeof *begin) : NULL;
     int32_t *end = ranged ? ck_buffer("end", MLA_ROW_PANEL * sizeof *end) : NULL;
     mla_row_state *state = ck_buffer("state", sizeof *state);
-    double score[MLA_ROW_PANEL][MLA_KEY_BLOCK], size[MLA_ROW_PANEL][MLA_KEY_BLOCK];
+    double score[MLA_ROW_PANEL][MLA_KEY_ROWS], size[MLA_ROW_PANEL][MLA_KEY_ROWS];
     for (int x = 0; x < MLA_ROW_PANEL; x++) {
         state->m[x] = state->max[x] = -INFINITY;
         state->l[x] = 0;
@@ -121,14 +121,14 @@ void kernel_check_softmax(void)
 {
     const kernel_case *k = kernel_now();
     ck_random r = {ck_seed};
-    for (int64_t n_key = 1; n_key <= MLA_KEY_BLOCK; n_key += n_key < 20 ? 1 : 4) {
+    for (int64_t n_key = 1; n_key <= MLA_KEY_ROWS; n_key += n_key < 20 ? 1 : 4) {
         for (int variant = 0; variant < 4; variant++) {
             softmax_once(k, n_key, variant & 1, variant & 2, 3, &r);
         }
     }
     for (int variant = 0; variant < 4; variant++) {
-        softmax_once(k, MLA_KEY_BLOCK, variant & 1, variant & 2, 1e-4, &r);
-        softmax_once(k, MLA_KEY_BLOCK, variant & 1, variant & 2, 60, &r);
-        softmax_once(k, MLA_KEY_BLOCK, variant & 1, variant & 2, 1e4, &r);
+        softmax_once(k, MLA_KEY_ROWS, variant & 1, variant & 2, 1e-4, &r);
+        softmax_once(k, MLA_KEY_ROWS, variant & 1, variant & 2, 60, &r);
+        softmax_once(k, MLA_KEY_ROWS, variant & 1, variant & 2, 1e4, &r);
     }
 }

@@ -11,6 +11,7 @@
 #include "checkkernel.h"
 #include "core/parallel.h"
 #include "core/plan.h"
+#include "cpu/kernels.h"
 
 static mla_plan_options options_of(int32_t n_thread)
 {
@@ -426,21 +427,50 @@ static void check_stale(void)
     }
 }
 
-/* What is computed in is never left open, and without a unit for it bf16 is not claimed. */
+static mla_arithmetic chosen(const mla_problem *p)
+{
+    mla_plan *plan = build(p, 2);
+    mla_plan_info info;
+    CK_REQUIRE(mla_plan_describe(plan, &info) == MLA_STATUS_OK);
+    mla_plan_free(plan);
+    return info.arithmetic;
+}
+
+/* What is computed in: bf16 where there is a unit for it and all operands are bf16, when it is asked for, or when nothing
+ * is and o is bf16 too. A plan made for another o or arithmetic does not serve. */
 static void check_arithmetic(void)
 {
-    ck_config c = sample();
+    static const mla_dtype dtypes[] = {MLA_DTYPE_F32, MLA_DTYPE_F16, MLA_DTYPE_BF16};
+    const mla_bf16_kernels *unit = &mla_cpu_kernels_of(ck_subject_now->isa)->bf16;
+    for (int i = 0; i < 27; i++) {
+        size_t mark = ck_mark();
+        ck_config c = ck_config_plain(2, 1, 20, 64, 64, 100);
+        c.o_dtype = dtypes[i % 3];
+        c.q_dtype = dtypes[i / 3 % 3];
+        c.segment[0].dtype = dtypes[i / 9];
+        mla_problem p;
+        ck_make(&c, &p);
+        bool suits = unit->qk && c.q_dtype == MLA_DTYPE_BF16 && c.segment[0].dtype == MLA_DTYPE_BF16;
+        bool meant = unit->pays && c.o_dtype == MLA_DTYPE_BF16;
+        p.arithmetic = MLA_ARITHMETIC_F32;
+        CK_REQUIRE(chosen(&p) == MLA_ARITHMETIC_F32);
+        p.arithmetic = MLA_ARITHMETIC_BF16;
+        CK_REQUIRE(chosen(&p) == (suits ? MLA_ARITHMETIC_BF16 : MLA_ARITHMETIC_F32));
+        p.arithmetic = MLA_ARITHMETIC_AUTO;
+        CK_REQUIRE(chosen(&p) == (suits && meant ? MLA_ARITHMETIC_BF16 : MLA_ARITHMETIC_F32));
+        ck_release(mark);
+    }
+    ck_config c = ck_config_plain(1, 1, 20, 64, 64, 100);
     mla_problem p;
     ck_make(&c, &p);
-    const mla_arithmetic asked[] = {MLA_ARITHMETIC_AUTO, MLA_ARITHMETIC_F32, MLA_ARITHMETIC_BF16};
-    for (int i = 0; i < 3; i++) {
-        p.arithmetic = asked[i];
-        mla_plan *plan = build(&p, 2);
-        mla_plan_info info;
-        CK_REQUIRE(mla_plan_describe(plan, &info) == MLA_STATUS_OK);
-        CK_REQUIRE(info.arithmetic == MLA_ARITHMETIC_F32);
-        mla_plan_free(plan);
-    }
+    mla_plan *plan = build(&p, 1);
+    void *workspace = ck_buffer("workspace", mla_plan_workspace_bytes(plan));
+    p.arithmetic = MLA_ARITHMETIC_BF16;
+    CK_REQUIRE(mla_run(plan, &p, workspace, mla_plan_workspace_bytes(plan), NULL) == MLA_STATUS_STALE_PLAN);
+    p.arithmetic = MLA_ARITHMETIC_AUTO;
+    p.o.dtype = MLA_DTYPE_BF16;
+    CK_REQUIRE(mla_run(plan, &p, workspace, mla_plan_workspace_bytes(plan), NULL) == MLA_STATUS_STALE_PLAN);
+    mla_plan_free(plan);
 }
 
 /* A plan made for one arithmetic has another one's scratch: it does not run it. */

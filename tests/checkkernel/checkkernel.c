@@ -314,6 +314,10 @@ static bool find_subjects(const options *wanted)
         }
         found = found || info[i].usable;
         if (info[i].usable) {
+            if (mla_cpu_kernels_of(info[i].name)->bf16.qk && wanted->arithmetic == MLA_ARITHMETIC_AUTO) {
+                /* every problem that suits it, not only those of AUTO */
+                add_subject(MLA_BACKEND_CPU, info[i].name, MLA_ARITHMETIC_BF16);
+            }
             add_subject(MLA_BACKEND_CPU, info[i].name, wanted->arithmetic);
             subjects[n_subject - 1].fixed_only =
                 !wanted->isa && differs_in_fixed_point_only(info[i].name, i > 0 ? info[i - 1].name : NULL);
@@ -363,6 +367,9 @@ static int run_all(const options *wanted)
         for (size_t x = test->once && n_subject ? n_subject - 1 : 0; x < n_subject; x++) {
             if (test->isa && (!subjects[x].isa || strcmp(test->isa, subjects[x].isa) != 0)) {
                 continue;
+            }
+            if (subjects[x].arithmetic != MLA_ARITHMETIC_AUTO && test->library) {
+                continue; /* about something else */
             }
             bool about_fixed = wanted->arithmetic == MLA_ARITHMETIC_INT16 || strncmp(test->name, "fixed/", 6) == 0;
             if (subjects[x].fixed_only && !test->isa && !about_fixed) {

@@ -70,6 +70,8 @@ double ck_clock(void);    /* seconds since some moment */
 void ck_execute(const mla_problem *problem, const ck_run *run);
 /* The same, but hands the status back. */
 mla_status ck_try_execute(const mla_problem *problem, const ck_run *run);
+/* What the subject computes the problem in, by its plan: not AUTO. */
+mla_arithmetic ck_arithmetic(const mla_problem *problem);
 
 /* ---- guarded memory: buffers.c ----------------------------------------------------------------------------------- */
 

@@ -38,6 +38,12 @@
  *     underflow = (n + 4) (2^-149 2^8 |scales| + 2^-100 max |v|): products below the smallest number, and weights that
  *     vanish.
  *
+ *     Where the plan says bf16 (mla_arithmetic), and the rows are too many to be streamed, p is rounded to bf16 before it
+ *     multiplies v: at most 2^-8 of every term, in all 2^-8 sum p' |v|, p' being the subject's weights: p' <= p exp(2 max
+ *     W), and they add up to 1, so that the sum is at most max |v|. Operands and sums below 2^-126 count as 0. Of o that
+ *     costs 2^-126 per key and addition, relative to weights of which the largest is at least 1; of a score d_k times
+ *     that and as much of the largest q and k, together below 2^-100 as long as no number of an input exceeds 2^10.
+ *
  * (5) lse = m + log(sum): |error| <= log sum p exp(W) + u (chain(n + 64) + 8) + u (3 |lse| + 3 |max|), the last for
  *     leaving base 2 and for adding the two parts. max: the largest E of any key, and leaving base 2.
  *
@@ -50,6 +56,8 @@
 #include <string.h>
 
 #include "compare.h"
+#include "core/plan.h"
+#include "cpu/kernels.h"
 #include "ref/number.h"
 
 #define U CK_U
@@ -131,6 +139,7 @@ static void judge_empty(const ck_judge *j, const ck_place *at, const mla_ref_row
 
 /* What the error of a row is made of, over keys and sink. */
 typedef struct weights {
+    bool bf16;            /* are the row's probabilities rounded to bf16? */
     double overall;       /* W is E + overall */
     double slope, offset; /* E = slope * magnitude + offset */
     double largest_w, w_star, p_star;
@@ -166,9 +175,11 @@ static int64_t most_records(const mla_ref_row_result *row)
     return most;
 }
 
-static weights weigh(const ck_judge *j, const mla_ref_row_result *row)
+static weights weigh(const ck_judge *j, const ck_place *at, const mla_ref_row_result *row)
 {
     weights w = {.slope = U * (ck_chain(j, (double)j->shape.d_k) + 10), .offset = U * (fabs(row->max) + 8)};
+    w.bf16 = j->bf16 && mla_query_slots(j->problem, &j->shape, at->s) * j->shape.group > MLA_STREAM_ROWS;
+    w.offset += w.bf16 ? 0x1p-100 : 0;
     w.overall = U * (CK_EXP_ERROR + (CK_EXP_ERROR + 2) * (double)(2 * most_records(row) + 2));
     double sum = 0, sum_p = 0, share = 0; /* share: of all weight, what keys have */
     for (int64_t k = 0; k < row->n_candidate; k++) {
@@ -255,9 +266,10 @@ static void judge_o(ck_judge *j, const ck_place *at, const mla_ref_row_result *r
     }
     double least_sum = fmax(w->p_star, exp(-2 * w->largest_w));
     double underflow = (n + 4) * (0x1p-141 * fmax(fabs(pv), 1) + 0x1p-100 * largest_v);
+    underflow += w->bf16 ? (n + 4) * 0x1p-124 * fmax(fabs(pv), 1) : 0;
     for (int64_t c = 0; c < shape->d_v; c++) {
-        double rounding =
-            ck_p_unit * fmin(j->absolute[c] * exp(2 * w->largest_w), largest_v) + n * ck_p_least * largest_v;
+        double unit = w->bf16 ? 0x1p-8 : ck_p_unit;
+        double rounding = unit * fmin(j->absolute[c] * exp(2 * w->largest_w), largest_v) + n * ck_p_least * largest_v;
         double bound = rounding + fmin(j->spread[c] / least_sum, j->hull[c]) + U * gathered * j->absolute[c] +
                        U * (gathered + 6) * fabs(j->o[c]) + underflow +
                        j->value_error[c] * fabs(pv) * exp(fmin(2 * w->largest_w, 300));
@@ -283,7 +295,7 @@ static void judge_row(ck_judge *j, const ck_place *at)
     CK_REQUIRE(j->score_error != NULL);
     j->value_error = j->score_error + row.n_candidate;
     ck_fixed_errors(j, at, &row);
-    weights w = weigh(j, &row);
+    weights w = weigh(j, at, &row);
     if (p->p_rounding == MLA_P_ROUND_NONE) {
         judge_o(j, at, &row, &w);
     } else {
@@ -330,6 +342,7 @@ void ck_compare(const mla_problem *problem, bool structured, int64_t work)
     if (mla_problem_resolve(problem, &j.shape) != MLA_STATUS_OK) {
         ck_fail("the library refuses: %s", mla_last_error());
     }
+    j.bf16 = ck_arithmetic(problem) == MLA_ARITHMETIC_BF16;
     const mla_shape *shape = &j.shape;
     size_t d_v = (size_t)shape->d_v;
     double *columns = malloc(5 * d_v * sizeof *columns);

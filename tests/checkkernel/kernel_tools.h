@@ -48,5 +48,10 @@ void kernel_check_fixed_query(void);
 void kernel_check_fixed_qk(void);
 void kernel_check_fixed_p(void);
 void kernel_check_fixed_pv(void);
+void kernel_check_qpairs(void);
+void kernel_check_vpairs(void);
+void kernel_check_ppairs(void);
+void kernel_check_qk_bf16(void);
+void kernel_check_pv_bf16(void);
 
 #endif

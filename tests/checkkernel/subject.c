@@ -9,6 +9,15 @@ const ck_subject *ck_subject_now;
 uint64_t ck_seed;
 double ck_seconds;
 
+static mla_problem as_asked(const mla_problem *problem)
+{
+    mla_problem asked = *problem;
+    if (asked.arithmetic == MLA_ARITHMETIC_AUTO) {
+        asked.arithmetic = ck_subject_now->arithmetic;
+    }
+    return asked;
+}
+
 mla_status ck_try_execute(const mla_problem *problem, const ck_run *run)
 {
     static const ck_run one_thread = {0};
@@ -20,10 +29,7 @@ mla_status ck_try_execute(const mla_problem *problem, const ck_run *run)
     if (ck_subject_now->backend == MLA_BACKEND_CUDA) {
         return ck_cuda_execute(problem);
     }
-    mla_problem asked = *problem;
-    if (asked.arithmetic == MLA_ARITHMETIC_AUTO) {
-        asked.arithmetic = ck_subject_now->arithmetic;
-    }
+    mla_problem asked = as_asked(problem);
     mla_plan_options options = {.backend = ck_subject_now->backend, .n_thread = n_thread, .executor = run->executor};
     mla_plan *plan = NULL;
     mla_status status = mla_plan_build(&asked, &options, &plan);
@@ -37,6 +43,22 @@ mla_status ck_try_execute(const mla_problem *problem, const ck_run *run)
     ck_release(mark);
     mla_plan_free(plan);
     return status;
+}
+
+mla_arithmetic ck_arithmetic(const mla_problem *problem)
+{
+    mla_plan_options options = {.backend = ck_subject_now->backend, .n_thread = 1};
+    mla_plan *plan;
+    mla_plan_info info;
+    if (ck_subject_now->broken || ck_subject_now->backend == MLA_BACKEND_CUDA) {
+        return MLA_ARITHMETIC_F32;
+    }
+    mla_problem asked = as_asked(problem);
+    if (mla_plan_build(&asked, &options, &plan) != MLA_STATUS_OK || mla_plan_describe(plan, &info) != MLA_STATUS_OK) {
+        ck_fail("the library refuses: %s", mla_last_error());
+    }
+    mla_plan_free(plan);
+    return info.arithmetic;
 }
 
 void ck_execute(const mla_problem *problem, const ck_run *run)

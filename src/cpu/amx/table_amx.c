@@ -1,0 +1,20 @@
+/*
+ * table_amx.c - AVX-512 with tiles of bf16. Data only: nothing here runs.
+ */
+#include "cpu/avx2/tables_avx2.h"
+#include "cpu/avx512/tables_avx512.h"
+#include "cpu/avx512bf16/tables_avx512bf16.h"
+#include "tables_amx.h"
+
+const mla_cpu_kernels mla_kernels_amx = {
+    .isa = "amx",
+    MLA_AVX512_TABLE,
+    .bf16 = {.pays = true,
+             .qpairs = mla_qpairs_bf16_avx512bf16,
+             .vpairs = mla_vpairs_bf16_avx512bf16,
+             .ppairs = mla_ppairs_bf16_avx512bf16,
+             .qk = mla_qk_bf16_amx,
+             .pv = mla_pv_bf16_amx,
+             .enter = mla_enter_amx,
+             .leave = mla_leave_amx},
+};

@@ -368,7 +368,9 @@ static int run_all(const options *wanted)
             if (test->isa && (!subjects[x].isa || strcmp(test->isa, subjects[x].isa) != 0)) {
                 continue;
             }
-            if (subjects[x].arithmetic != MLA_ARITHMETIC_AUTO && test->library) {
+            if (subjects[x].arithmetic != MLA_ARITHMETIC_AUTO &&
+                (test->library ||
+                 (subjects[x].arithmetic != MLA_ARITHMETIC_INT16 && strncmp(test->name, "fixed/", 6) == 0))) {
                 continue; /* about something else */
             }
             bool about_fixed = wanted->arithmetic == MLA_ARITHMETIC_INT16 || strncmp(test->name, "fixed/", 6) == 0;

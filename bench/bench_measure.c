@@ -157,10 +157,11 @@ static mla_status run_ours(bench_run *run, int64_t copy, mla_dtype o_dtype)
     return mla_run(run->plan, &problem, run->workspace, run->info.workspace_bytes, NULL);
 }
 
-/* Our result in fp32, left in the problem's o. */
+/* Our result in fp32, left in the problem's o, in the arithmetic that is timed. */
 static int compute_ours(bench_run *run, mla_problem *problem)
 {
     *problem = problem_of(run, 0, MLA_DTYPE_F32);
+    problem->arithmetic = run->info.arithmetic;
     mla_executor executor = bench_pool_executor(run->pool);
     mla_status status = mla_attention(problem, &(mla_plan_options){.executor = &executor});
     return status == MLA_STATUS_OK ? CLI_OK : cli_fail_status("the case", status);

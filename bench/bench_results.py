@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 SHORT_NAMES = {"family 6 model 167": "Xeon (model 167)", "family 6 model 207": "Xeon (model 207)",
                "family 25 model 1": "EPYC, Zen 3", "family 26 model 2": "EPYC, Zen 5"}
@@ -22,9 +23,10 @@ def read(path):
 
 
 def title_of(bench):
-    """Processor and level of a file of mla bench."""
-    cpu = bench["hardware"]["cpu"]
-    return f"{next((name for key, name in SHORT_NAMES.items() if key in cpu), cpu)}, {bench['isa']}"
+    """Processor, level, and the arithmetic that was asked for, of a file of mla bench."""
+    cpu, asked = bench["hardware"]["cpu"], re.search(r" --arith (\w+)", bench["command"])
+    name = next((name for key, name in SHORT_NAMES.items() if key in cpu), cpu)
+    return f"{name}, {bench['isa']}" + (f" {asked.group(1)}" if asked else "")
 
 
 def usable(bench, kind):

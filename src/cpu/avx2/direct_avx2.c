@@ -244,8 +244,7 @@ void mla_pv_rows_bf16_avx2(const float *p, const void *const *row, int64_t n_key
                            float *o, mla_prefetch *ahead)
 {
     typedef void (*tile)(VALUES_ARGUMENTS);
-    static const tile tiles[3] = {values_4, values_5, values_6};
-    static const tile first_tiles[3] = {first_values_4, first_values_5, first_values_6};
+    static const tile tiles[2][3] = {{first_values_4, first_values_5, first_values_6}, {values_4, values_5, values_6}};
     int32_t n_group = (n_row + 5) / 6;
     for (int64_t c = 0; c < n_col; c += STEP) {
         float *low = o + c / COL_PANEL * ROWS * COL_PANEL + c % COL_PANEL;
@@ -253,8 +252,8 @@ void mla_pv_rows_bf16_avx2(const float *p, const void *const *row, int64_t n_key
         int32_t r = 0;
         for (int32_t left = n_group; left > 0; left--) {
             int32_t rows = (n_row - r + left - 1) / left; /* as even as can be: 4 to 6 of 9 to 16 */
-            (c > 0 ? tiles : first_tiles)[rows - 4](p + r, row, n_key, c * 2, low + r * COL_PANEL, high + r * COL_PANEL,
-                                                    take_row(ahead, n_key / 2, p));
+            tiles[c > 0][rows - 4](p + r, row, n_key, c * 2, low + r * COL_PANEL, high + r * COL_PANEL,
+                                   take_row(ahead, n_key / 2, p));
             r += rows;
         }
     }

@@ -580,7 +580,7 @@ def bench_measures_verifies_and_writes_json():
     names = mla("bench", "--list")[0]
     assert "b1 h128 s4096 576/512 bf16" in names and "growth" in names and "scaling" in names
     told = mla("bench", "--filter", "b1 h128 s4096 576/512 bf16", "--samples", "3", "--threads", "1,2", "--compare",
-               "--json", path)[0]
+               "--arith", "f32", "--json", path)[0]
     assert "h128" in told and "WRONG" not in told, told
     facts = json.loads(path.read_text())
     assert facts["date"].endswith("Z") and "--filter 'b1 h128 s4096 576/512 bf16'" in facts["command"], facts
@@ -608,7 +608,7 @@ def bench_measures_verifies_and_writes_json():
 @test
 def bench_compares_ascend_formats_with_plain_keys():
     path = FOLDER / "ascend.json"
-    told = mla("bench", "--filter", "cann", "--samples", "3", "--threads", "2", "--json", path)[0]
+    told = mla("bench", "--filter", "cann", "--samples", "3", "--threads", "2", "--arith", "f32", "--json", path)[0]
     csa, hca = json.loads(path.read_text())["results"]
     assert "x plain bf16" in told and csa["name"] in told and hca["name"] in told and "WRONG" not in told, told
     assert csa["kind"] == "format" and csa["shape"]["ascend"] == "cann csa" and csa["shape"]["dtype"] == "hif8", csa

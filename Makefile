@@ -6,14 +6,14 @@ BENCH_FLAGS ?=
 CLANG_FORMAT_VERSION := 19.1.7
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all help demo test bench python gpu-check asan fmt install clean
+.PHONY: all help demo test bench python gpu-check cpu-check-x86 asan fmt install clean
 
 all: ## build the library and the command: build/libmla.so, build/mla
 	cmake --preset release --log-level=NOTICE $(CMAKE_FLAGS)
 	cmake --build --preset release
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
 demo: ## install what is missing, build, run the main job and show it
 	scripts/bootstrap.sh build
@@ -38,6 +38,9 @@ python: ## wheel in build/wheel/, importable tree in build/python/
 
 gpu-check: ## on a machine with an NVIDIA GPU: build, all GPU tests, GPU bench, summary last; under 9 minutes
 	scripts/gpu_check
+
+cpu-check-x86: ## on an x86-64 machine: checkkernel and the quick bench at every level it offers, JSON into bench/results
+	scripts/cpu_check_x86
 
 asan: ## C tests and kernel checks under the address and undefined behaviour sanitizers
 	scripts/bootstrap.sh test

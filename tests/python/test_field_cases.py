@@ -264,8 +264,9 @@ def test_broadcast_queries_and_pages():
     one = torch.randn(1, 1, 1, 576).bfloat16()
     page = torch.randn(1, 64, 1, 576).bfloat16()
     out, lse = call(one.expand(2, 3, 4, 576), page.expand(5, 64, 1, 576), table(2, 2) + 1, [70, 70])
-    single = call(one, page, ints([[0, 0]]), [70])
-    assert torch.equal(out, single[0].expand_as(out)) and torch.equal(lse, single[1].expand_as(lse))
+    whole = call(one.repeat(2, 3, 4, 1), page.repeat(5, 1, 1, 1), table(2, 2) + 1, [70, 70])
+    assert torch.equal(out, whole[0]) and torch.equal(lse, whole[1])
+    assert torch.equal(out, out[:1, :1, :1].expand_as(out)) and torch.equal(lse, lse[:1, :1, :1].expand_as(lse))
 
 
 def test_the_mask_of_the_reference():

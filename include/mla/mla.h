@@ -177,9 +177,15 @@ typedef struct mla_isa_info {
 /* Fills up to `capacity` entries with the levels compiled in and returns how many there are. */
 MLA_API size_t mla_isa_list(mla_isa_info *info, size_t capacity);
 
-/* Caps the level ("scalar", "avx2"; NULL: the best usable one, or the environment variable MLA_ISA). Affects plans
+/*
+ * Caps the level ("scalar", "avx2"; NULL: the best usable one, or the environment variable MLA_ISA). Affects plans
  * built later. Errors: BAD_VALUE for a level that is unknown, not compiled in or not usable here. Not meant to be
- * called while other threads build plans. */
+ * called while other threads build plans.
+ *
+ * Where the processor has AMX, the first use of kernels asks Linux for the tiles' registers, for the whole process and for
+ * good: frames of signals grow by 8 KiB, and sigaltstack() refuses stacks below getauxval(AT_MINSIGSTKSZ) from then on.
+ * A cap below "amx", set before, keeps it from asking; mla_isa_list() asks in any case.
+ */
 MLA_API mla_status mla_set_isa(const char *name);
 
 typedef struct mla_kernel_info {

@@ -46,7 +46,7 @@ static bool has_avx512bf16(const mla_cpu_features *features)
 
 static bool has_amx(const mla_cpu_features *features)
 {
-    return features->amx;
+    return features->amx && mla_cpu_tiles_granted();
 }
 #endif
 

@@ -6,6 +6,7 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <pthread.h>
 #include <stdint.h>
 
 #if defined(__linux__)
@@ -24,16 +25,22 @@ static uint64_t saved_state(void)
     return (uint64_t)high << 32 | low;
 }
 
-/* A process must ask for the 8 KiB of tiles per thread, once and for all of its threads. Refused for instance where a
- * thread has a signal stack that is too small for them. */
-static bool tiles_granted(void)
+/* Did the system grant them? Refused for instance where a thread has a signal stack that is too small for them. */
+static bool granted;
+
+static void ask_for_tiles(void)
 {
 #if defined(__linux__)
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
-    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
-#else
-    return false;
+    granted = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 #endif
+}
+
+bool mla_cpu_tiles_granted(void)
+{
+    static pthread_once_t asked = PTHREAD_ONCE_INIT;
+    pthread_once(&asked, ask_for_tiles);
+    return granted;
 }
 
 mla_cpu_features mla_cpu_features_detect(void)
@@ -53,8 +60,8 @@ mla_cpu_features mla_cpu_features_detect(void)
     features.avx512 = features.avx2 && (b7 & bit_AVX512F) && (b7 & bit_AVX512BW) && (b7 & bit_AVX512DQ) &&
                       (b7 & bit_AVX512VL) && (state & STATE_AVX512) == STATE_AVX512;
     features.avx512bf16 = features.avx512 && (a7_1 & BIT_AVX512_BF16);
-    features.amx = features.avx512bf16 && (d7 & BIT_AMX_TILE) && (d7 & BIT_AMX_BF16) &&
-                   (state & STATE_AMX) == STATE_AMX && tiles_granted();
+    features.amx =
+        features.avx512bf16 && (d7 & BIT_AMX_TILE) && (d7 & BIT_AMX_BF16) && (state & STATE_AMX) == STATE_AMX;
     return features;
 }
 
@@ -63,6 +70,11 @@ mla_cpu_features mla_cpu_features_detect(void)
 mla_cpu_features mla_cpu_features_detect(void)
 {
     return (mla_cpu_features){0};
+}
+
+bool mla_cpu_tiles_granted(void)
+{
+    return false;
 }
 
 #endif

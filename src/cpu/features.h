@@ -11,9 +11,14 @@ typedef struct mla_cpu_features {
     bool avxvnni;    /* AVX-VNNI besides */
     bool avx512;     /* AVX-512 F + BW + DQ + VL besides AVX2 */
     bool avx512bf16; /* and products of bf16 pairs */
-    bool amx;        /* and tiles of bf16, which the system has granted to this process */
+    bool amx;        /* and tiles of bf16, with their registers saved by the system once it has granted them */
 } mla_cpu_features;
 
 mla_cpu_features mla_cpu_features_detect(void);
+
+/* Whether the process may use tiles. Asks the system for them, the first time, which changes the process: the system saves
+ * their 8 KiB in frames of signals from then on and refuses signal stacks that such a frame does not fit on. So it is for
+ * those who mean to use them. */
+bool mla_cpu_tiles_granted(void);
 
 #endif

@@ -3,13 +3,22 @@
  * is broadcast from where it lies.
  */
 #include <immintrin.h>
+#include <string.h>
 
 #include "tables_avx512bf16.h"
 
 enum { ROWS = MLA_ROW_PANEL, STEP = MLA_BF16_STEP, KEYS = 8 };
 
 #define EACH(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7)
-#define PAIR(i) (__m512bh) _mm512_set1_epi32(((const int32_t *)(k + (i) * stride))[c])
+#define PAIR(i) pair_at(k + (i) * stride + 4 * c)
+
+/* A pair of numbers, in all lanes. Keys are aligned to one. */
+static inline __m512bh pair_at(const char *at)
+{
+    int32_t pair;
+    memcpy(&pair, at, sizeof pair);
+    return (__m512bh)_mm512_set1_epi32(pair);
+}
 
 static inline void tile_8x2(const uint16_t *q, int64_t q_stride, const char *k, int64_t stride, int64_t n_col,
                             bool accumulate, float *s, int64_t s_stride)

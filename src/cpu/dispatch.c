@@ -182,7 +182,7 @@ static mla_status check_level(const char *source, const char *isa)
         return mla_fail(MLA_STATUS_BAD_VALUE, "%s = \"%s\" is not a level of this build", source, isa);
     }
     if (!level_usable(i)) {
-        return mla_fail(MLA_STATUS_BAD_VALUE, "%s = \"%s\" cannot be used on this processor", source, isa);
+        return mla_fail(MLA_STATUS_BAD_VALUE, "%s = \"%s\" cannot be used on this machine", source, isa);
     }
     return MLA_STATUS_OK;
 }

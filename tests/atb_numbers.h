@@ -17,7 +17,6 @@
 
 #include <cmocka.h>
 
-#include "cpu/kernels.h"
 #include "mla/atb_mla.h"
 #include "ref/number.h"
 
@@ -32,13 +31,6 @@ static inline mla_dtype stored_as(int32_t dtype)
 static inline double half_ulp(int32_t dtype)
 {
     return dtype == MLA_ATB_BF16 ? 0x1p-8 : dtype == MLA_ATB_FLOAT16 ? 0x1p-11 : 0x1p-24;
-}
-
-/* What rounding the probabilities may cost, as a part of sum p |v|: where a level multiplies bf16 faster than fp32, they
- * are rounded to it for a bf16 result (mla_arithmetic). */
-static inline double p_rounding(int32_t dtype)
-{
-    return dtype == MLA_ATB_BF16 && mla_cpu_kernels_selected()->bf16.pays ? 0x1p-8 : 0;
 }
 
 /* Memory that must be there; the sanitizers see every byte past its end. */

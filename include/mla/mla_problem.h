@@ -160,7 +160,7 @@ typedef enum mla_p_rounding {
  *             l, and so lse, is summed from them unrounded; numbers below 2^-126 count as 0. That moves o by at most
  *             2^-8 of the sum of p |v|, on random values by about 1e-3 of its norm. For units that multiply matrices of
  *             bf16: where the machine has none, or q or a segment is of another dtype, F32
- *     AUTO    BF16 where it is at hand and o is bf16, whose own rounding is of the same size; else F32
+ *     AUTO    F32 on the CPU; on a GPU the fastest kernel, which may round probabilities to the dtype of q
  *     INT16   q, keys and probabilities as 16-bit integers, each row and key with a factor of its own, sums exact. A row
  *             goes by F32 in each block of keys where rounding to integers might move its scores by more than 2^-9 at
  *             one standard deviation, or values by more than 2^-9 of their norm; in chunks of keys of which it does not

@@ -246,8 +246,8 @@ def attention(
         lse_empty  lse of a token that sees no key (its out is 0): "+inf", "-inf" or "0"
         p_rounding, p_tile   numerics that some contracts prescribe: see mla_problem.h
         arithmetic "f32", "bf16" (probabilities rounded to bf16, where the CPU has units for such products), "int16"
-                   (fixed point with a checked bound, see mla_problem.h), or "auto": bf16 where it is at hand and out is
-                   bf16 too, else f32
+                   (fixed point with a checked bound, see mla_problem.h), or "auto": f32 on
+                   the CPU, the fastest kernel on a GPU
     Running
         backend    "auto" (where the arrays are), "cpu", "cuda", or "ref" (the fp64 oracle: slow, on the CPU)
         n_thread   0: `mla.threads()` at most. The bits of a result never depend on it

@@ -74,8 +74,7 @@ mla_status mla_arithmetic_choose(const mla_problem *problem, const mla_shape *sh
         *chosen = mla_fixed_offered(kernels, problem, shape) ? wanted : MLA_ARITHMETIC_F32;
         return MLA_STATUS_OK;
     }
-    bool bf16 = wanted == MLA_ARITHMETIC_BF16 ||
-                (wanted == MLA_ARITHMETIC_AUTO && kernels->bf16.pays && problem->o.dtype == MLA_DTYPE_BF16);
-    *chosen = bf16 && kernels->bf16.qk && suits_bf16(problem, shape) ? MLA_ARITHMETIC_BF16 : MLA_ARITHMETIC_F32;
+    bool bf16 = wanted == MLA_ARITHMETIC_BF16 && kernels->bf16.qk && suits_bf16(problem, shape);
+    *chosen = bf16 ? MLA_ARITHMETIC_BF16 : MLA_ARITHMETIC_F32;
     return MLA_STATUS_OK;
 }

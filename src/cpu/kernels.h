@@ -240,7 +240,6 @@ typedef void (*mla_pv_bf16_kernel)(const uint16_t *p, int64_t p_stride, const ui
                                    int64_t n_key, int64_t n_panel, int64_t n_col, float *const *o, mla_prefetch *ahead);
 
 typedef struct mla_bf16_kernels {
-    bool pays; /* measured to be faster than fp32: AUTO may choose it */
     mla_qpairs_kernel qpairs;
     mla_vpairs_kernel vpairs;
     mla_ppairs_kernel ppairs;

@@ -9,8 +9,7 @@
 const mla_cpu_kernels mla_kernels_amx = {
     .isa = "amx",
     MLA_AVX512_TABLE,
-    .bf16 = {.pays = true,
-             .qpairs = mla_qpairs_bf16_avx512bf16,
+    .bf16 = {.qpairs = mla_qpairs_bf16_avx512bf16,
              .vpairs = mla_vpairs_bf16_avx512bf16,
              .ppairs = mla_ppairs_bf16_avx512bf16,
              .qk = mla_qk_bf16_amx,

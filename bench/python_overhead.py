@@ -58,7 +58,7 @@ def cases():
         yield f"{size}: mla.attention, NumPy", lambda: mla.attention(*arrays, **numpy_paged)
         yield (
             f"{size}: the C call alone (8 tensors lent)",
-            lambda: _core.with_kvcache(*call, *metadata, 0.1, True, None, out, c_lse, None, None),
+            lambda: _core.with_kvcache(*call, *metadata, 0.1, True, None, out, c_lse, None, None, False),
         )
     q, _, table, lengths = problem(0, 16, 576)
     yield "two empty outputs of torch, for scale", lambda: (q.new_empty((0, 1, 16, 512)), q.new_empty((0, 16, 1)))

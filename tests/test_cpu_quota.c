@@ -15,12 +15,12 @@
 
 #include "core/cpu_quota.h"
 
-static char root[64];
+static char root[256];
 
 /* A file below root, with its folders. */
 static void put(const char *path, const char *text)
 {
-    char name[512];
+    char name[sizeof root + 256];
     snprintf(name, sizeof name, "%s%s", root, path);
     for (char *slash = strchr(name + strlen(root) + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
@@ -36,14 +36,15 @@ static void put(const char *path, const char *text)
 static int new_root(void **state)
 {
     (void)state;
-    snprintf(root, sizeof root, "/tmp/mla_quota_XXXXXX");
+    const char *folder = getenv("TMPDIR");
+    snprintf(root, sizeof root, "%s/mla_quota_XXXXXX", folder ? folder : P_tmpdir);
     return mkdtemp(root) == NULL;
 }
 
 static int remove_root(void **state)
 {
     (void)state;
-    char command[128];
+    char command[sizeof root + 8];
     snprintf(command, sizeof command, "rm -r %s", root);
     return system(command);
 }

@@ -50,22 +50,11 @@ def decode(
     batch_invariant=False,
 ):
     """(out [b, s_q, h_q, head_dim_v], lse [b, h_q, s_q])"""
-    if _direct(q):
-        return _decode_run(
-            q,
-            k_cache,
-            block_table,
-            cache_seqlens,
-            head_dim_v,
-            metadata,
-            num_splits,
-            softmax_scale,
-            causal,
-            attn_sink,
-            batch_invariant,
-        )
-    _require_device("q", q)
-    return torch.ops.flash_mla.with_kvcache.default(
+    run = _decode_run
+    if not _direct(q):
+        _require_device("q", q)
+        run = torch.ops.flash_mla.with_kvcache.default
+    return run(
         q,
         k_cache,
         block_table,

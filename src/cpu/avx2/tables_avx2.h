@@ -64,4 +64,22 @@ void mla_fixed_p_f32_avx2(const float *p, int64_t n_key, const float *unit, cons
 void mla_fixed_pv_i16_avx2(const int16_t *p, const int16_t *v, int64_t n_pair, int32_t n_row, int32_t n_col,
                            const float *weight, const float *fold, float *o, mla_prefetch *ahead);
 
+/* What all tables of 256-bit vectors hold, beside fixed point, whose products AVX-VNNI does in one instruction. qk_columns:
+ * 16 rows * 288 columns * 4 bytes = 18 KiB of q. */
+#define MLA_AVX2_TABLE                                                                                               \
+    .col_panel = MLA_AVX2_COL_PANEL, .qk_columns = 12 * MLA_AVX2_COL_PANEL,                                          \
+    .load = {mla_load_f32_avx2, mla_load_f16_avx2, mla_load_bf16_avx2, mla_load_hif8_avx2, mla_load_i8_avx2},        \
+    .pack = {mla_pack_f32_avx2, mla_pack_f16_avx2, mla_pack_bf16_avx2, mla_pack_hif8_avx2, mla_pack_i8_avx2},        \
+    .qk = mla_qk_f32_avx2, .softmax = mla_softmax_f32_avx2, .peak = mla_peak_f32_avx2,                               \
+    .round = {NULL, mla_round_f16_avx2, mla_round_bf16_avx2, mla_round_hif8_avx2, mla_round_i8_avx2},                \
+    .pv = mla_pv_f32_avx2, .qk_rows = {[MLA_FORMAT_BF16] = mla_qk_rows_bf16_avx2},                                   \
+    .pv_rows = {[MLA_FORMAT_BF16] = mla_pv_rows_bf16_avx2}, .merge = mla_merge_f32_avx2,                             \
+    .store = {mla_store_f32_avx2, mla_store_f16_avx2, mla_store_bf16_avx2}, .hif8_encode = mla_encode_hif8_avx2,     \
+    .hif8_decode = mla_decode_hif8_avx2, .stream = {mla_stream_f32_avx2, mla_stream_f16_avx2, mla_stream_bf16_avx2}, \
+    .stream_step = 16, .stream_order = {MLA_STREAM_PLAIN, MLA_STREAM_PLAIN, MLA_STREAM_EVEN_ODD}
+
+#define MLA_AVX2_FIXED                                                                                   \
+    .norm = mla_fixed_norm_f32_avx2, .round = mla_fixed_round_f32_avx2, .pair = mla_fixed_pair_i16_avx2, \
+    .query = mla_fixed_query_f32_avx2, .p = mla_fixed_p_f32_avx2
+
 #endif

@@ -32,9 +32,9 @@ static const char help[] =
 #define MAX_KERNEL 512
 #define MAX_GPU 64
 
-static const char *const variables[] = {"MLA_ISA",    "MLA_ARITH",       "MLA_DEVICE",
-                                        "MLA_DEBUG",  "OMP_NUM_THREADS", "OMP_PROC_BIND",
-                                        "OMP_PLACES", "OMP_WAIT_POLICY", "GOMP_CPU_AFFINITY"};
+static const char *const variables[] = {"MLA_ISA",         "MLA_ARITH",        "MLA_ATB",       "MLA_DEVICE",
+                                        "MLA_DEBUG",       "OMP_NUM_THREADS",  "OMP_PROC_BIND", "OMP_PLACES",
+                                        "OMP_WAIT_POLICY", "GOMP_CPU_AFFINITY"};
 
 #define N_VARIABLE (sizeof variables / sizeof variables[0])
 

@@ -176,6 +176,14 @@ static void unknown_word(void)
     REQUIRE(memory == NULL && stream == NULL && count == 0);
 }
 
+#define LETTERS_60 "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567"
+
+/* One that begins like a known word and is too long to be kept is not that word, and the sentence is whole. */
+static void long_word(void)
+{
+    REFUSED(ACL_ERROR_INVALID_PARAM, aclInit(NULL), "MLA_DEVICE = \"" LETTERS_60 "...\" must be cpu or cuda");
+}
+
 static void cpu_by_name(void)
 {
     uint32_t count = 0;
@@ -187,6 +195,7 @@ static void test_words(void **state)
 {
     (void)state;
     in_process("MLA_DEVICE=tpu", unknown_word);
+    in_process("MLA_DEVICE=" LETTERS_60 LETTERS_60, long_word);
     in_process("MLA_DEVICE=cpu", cpu_by_name);
     in_process("MLA_DEVICE=", cpu_by_name);
 }
@@ -448,12 +457,18 @@ static void not_debugging(void)
     }
 }
 
+static void debugging_by_another_word(void)
+{
+    REFUSED(ACL_ERROR_RT_AICORE_EXCEPTION, attend_with(N_BAD), "MLA_DEBUG = \"off\" must be 0 or 1");
+}
+
 static void test_debug(void **state)
 {
     (void)state;
     need(false);
     in_process("MLA_DEVICE=cuda MLA_DEBUG=1", debugging);
     in_process("MLA_DEVICE=cuda MLA_DEBUG=0", not_debugging);
+    in_process("MLA_DEVICE=cuda MLA_DEBUG=off", debugging_by_another_word);
 }
 
 int main(void)

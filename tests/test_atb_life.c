@@ -424,6 +424,12 @@ static void test_default_flags(void **state)
     assert_int_equal(mla_atb_op_create(&param, &op), MLA_ATB_ERROR_INVALID_PARAM);
     assert_null(op);
     assert_non_null(strstr(mla_last_error(), "MLA_ATB = \"kvcache,Strict\" must be a list of strict, "));
+    char longer[600]; /* than a sentence */
+    memset(longer, 'x', sizeof longer - 1);
+    longer[sizeof longer - 1] = '\0';
+    assert_int_equal(setenv("MLA_ATB", longer, 1), 0);
+    assert_int_equal(mla_atb_op_create(&param, &op), MLA_ATB_ERROR_INVALID_PARAM);
+    assert_non_null(strstr(mla_last_error(), "xxx...\" must be a list of strict, check-reuse and kvcache"));
     mla_atb_set_default_flags(MLA_ATB_ALLOW_KVCACHE);
     must(mla_atb_op_create(&param, &op), "cache mode 0");
     mla_atb_op_destroy(op);

@@ -189,6 +189,10 @@ def info_is_text_and_json():
         words = [name, "capture"] if name == "run" else [name]
         out, error = mla(*words, code=2, environment={"MLA_ISA": "mmx"})
         assert error.startswith(f"mla {name}: MLA_ISA = ") and "mmx" in error and out == "", out + error
+        long = "f32" + "x" * 97  # one that does not fit is quoted as far as it goes, and the sentence ends as ever
+        for variable, rest in (("MLA_ISA", "is not a level of this build"), ("MLA_ARITH", "must be auto, f32, ")):
+            out, error = mla(*words, code=2, environment={variable: long})
+            assert error.startswith(f'mla {name}: {variable} = "{long[:60]}..." {rest}') and out == "", out + error
         out, error = mla(*words, code=2, environment={"MLA_ARITH": "f64"})
         assert error.startswith(f'mla {name}: MLA_ARITH = "f64" must be auto, f32, ') and out == "", out + error
 

@@ -22,7 +22,7 @@
  * serves all their values. Work is queued on the stream and nothing waits for it: errors that show only there (a sticky
  * CUDA error) are the stream owner's to find. mla_run() may be captured into a CUDA graph, and the graph replayed after
  * lengths, tables, lists or data changed in place. Nobody checks the numbers in those tensors: keys behind bad ones are
- * invisible. With MLA_DEBUG=1 in the environment every run first waits for them and refuses the first one that is wrong,
+ * invisible. With MLA_DEBUG=1 (0: off) in the environment every run first waits for them and refuses the first one that is wrong,
  * in a sentence (OUT_OF_RANGE); streams cannot be captured then.
  */
 #ifndef MLA_H

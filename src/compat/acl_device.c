@@ -13,12 +13,15 @@
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const compat_device_ops *chosen; /* NULL: `word` names none */
-static char word[32];
+static char word[64];                   /* what MLA_DEVICE says; one that is longer ends in "..." */
 
 static void choose(void)
 {
     const char *wanted = getenv("MLA_DEVICE");
-    snprintf(word, sizeof word, "%s", wanted != NULL && wanted[0] != '\0' ? wanted : "cpu");
+    int length = snprintf(word, sizeof word, "%s", wanted != NULL && wanted[0] != '\0' ? wanted : "cpu");
+    if (length >= (int)sizeof word) {
+        memcpy(word + sizeof word - 4, "...", 4);
+    }
     chosen = strcmp(word, "cpu") == 0 ? &compat_device_cpu : strcmp(word, "cuda") == 0 ? &compat_device_cuda : NULL;
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "atb_internal.h"
+#include "core/environment.h"
 
 /* ---- flags of the process ---------------------------------------------------------------------------------------- */
 
@@ -61,10 +62,11 @@ int32_t mla_atb_add_default_flags(uint32_t *flags)
 {
     long long found = read_flags();
     if (found & FLAGS_UNKNOWN) {
-        const char *said = getenv("MLA_ATB");
+        char word[MLA_WORD_BYTES];
+        mla_environment_word("MLA_ATB", word);
         return mla_atb_fail(MLA_ATB_ERROR_INVALID_PARAM,
                             "MLA_ATB = \"%s\" must be a list of strict, check-reuse and kvcache, separated by commas",
-                            said ? said : "(unset since)");
+                            word);
     }
     *flags |= (uint32_t)found;
     return MLA_ATB_NO_ERROR;

@@ -4,20 +4,18 @@
 #include "arithmetic.h"
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "core/environment.h"
 #include "core/status.h"
 #include "fixed.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static char environment[32]; /* MLA_ARITH when it was first looked at */
+static char environment[MLA_WORD_BYTES]; /* MLA_ARITH when it was first looked at */
 
 static void look(void)
 {
-    const char *word = getenv("MLA_ARITH");
-    snprintf(environment, sizeof environment, "%s", word ? word : "");
+    mla_environment_word("MLA_ARITH", environment);
 }
 
 mla_status mla_arithmetic_wanted(const mla_problem *problem, mla_arithmetic *wanted)

@@ -4,9 +4,9 @@
  */
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "core/environment.h"
 #include "core/status.h"
 #include "features.h"
 #include "kernels_fixed.h"
@@ -133,7 +133,7 @@ static char kernel_name[LEVEL_COUNT * TABLE_SIZE][40];
 static mla_kernel_info kernel_info[LEVEL_COUNT * TABLE_SIZE];
 static any_kernel kernel_address[LEVEL_COUNT * TABLE_SIZE];
 static size_t kernel_count;
-static char environment[32]; /* MLA_ISA when it was first looked at */
+static char environment[MLA_WORD_BYTES]; /* MLA_ISA when it was first looked at */
 
 /* -1: the best usable level. An int is set and read whole. */
 static int chosen = -1;
@@ -156,8 +156,7 @@ static void detect(void)
             kernel_address[kernel_count++] = entry[e].kernel;
         }
     }
-    const char *wanted = getenv("MLA_ISA");
-    snprintf(environment, sizeof environment, "%s", wanted ? wanted : "");
+    mla_environment_word("MLA_ISA", environment);
 }
 
 static int find_level(const char *isa)

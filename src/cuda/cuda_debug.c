@@ -9,16 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/environment.h"
 #include "core/problem_check.h"
 #include "mla/mla_gpu.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static bool wanted;
+static char word[MLA_WORD_BYTES]; /* MLA_DEBUG when it was first looked at */
 
 static void read_environment(void)
 {
-    const char *value = getenv("MLA_DEBUG");
-    wanted = value != NULL && value[0] != '\0' && strcmp(value, "0") != 0;
+    mla_environment_word("MLA_DEBUG", word);
 }
 
 /* Index tensors of a problem and its two segments. */
@@ -154,8 +154,11 @@ static mla_status check(const mla_problem *p, const mla_shape *shape)
 mla_status mla_cuda_inspect(const mla_problem *problem, const mla_shape *shape, void *stream)
 {
     pthread_once(&once, read_environment);
-    if (!wanted) {
+    if (word[0] == '\0' || strcmp(word, "0") == 0) {
         return MLA_STATUS_OK;
+    }
+    if (strcmp(word, "1") != 0) {
+        return mla_fail(MLA_STATUS_BAD_VALUE, "MLA_DEBUG = \"%s\" must be 0 or 1", word);
     }
     mla_problem host = *problem;
     copies c = {.gpu = problem->q.device.id, .stream = stream};

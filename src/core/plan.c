@@ -20,6 +20,10 @@
 #define MLA_PLAN_KEY_COST 4
 #define MLA_PLAN_SLOT_COST 16
 
+/* Slots take this much at most. A way that needs more is not taken, though it may be the only one that has work for all
+ * workers: from some millions of keys on, what is left is a worker for every 16 rows. */
+#define MLA_PLAN_MAX_SLOT_BYTES ((size_t)4 << 30)
+
 /* About a tenth of a millisecond: with less to do a worker costs more to wake than it brings. */
 int64_t mla_plan_worker_cost = 8192;
 
@@ -275,11 +279,11 @@ static int64_t busiest(const plan_draft *draft, int64_t *load, int64_t n_worker)
     return most;
 }
 
-/* Rows of a task at most max_rows, cost of a whole item at most limit; load: room for a number per worker. */
+/* Rows of a task at most max_rows, cost of a whole item at most limit, which makes `count`; load: room for a number per
+ * worker. */
 static mla_status make_draft(const mla_problem *problem, const mla_shape *shape, const mla_plan *plan, int64_t max_rows,
-                             int64_t limit, int64_t *load, plan_draft *draft)
+                             int64_t limit, plan_count count, int64_t *load, plan_draft *draft)
 {
-    plan_count count = walk_tasks(problem, shape, plan, max_rows, limit, NULL, NULL);
     *draft = (plan_draft){.count = count,
                           .item = calloc(count.n_item ? (size_t)count.n_item : 1, sizeof *draft->item),
                           .combine = calloc(count.n_combine ? (size_t)count.n_combine : 1, sizeof *draft->combine)};
@@ -299,21 +303,26 @@ static mla_status make_draft(const mla_problem *problem, const mla_shape *shape,
 /*
  * The ways: all rows that may share a task or half of them, a quarter, ..., which converts keys more than once; whole
  * items or chunks, which leave partial results to be folded. The one that is done first is taken, of equals the one with the
- * fewest pieces.
+ * fewest pieces. first: what the first way counts, all rows and whole items.
  */
-static mla_status best_draft(const mla_problem *problem, const mla_shape *shape, const mla_plan *plan, int64_t *load,
-                             plan_draft *best)
+static mla_status best_draft(const mla_problem *problem, const mla_shape *shape, const mla_plan *plan, plan_count first,
+                             int64_t *load, plan_draft *best)
 {
     int64_t panel = plan->geometry.row_panel, rows = plan->geometry.max_rows;
-    MLA_TRY(make_draft(problem, shape, plan, rows, INT64_MAX, load, best));
-    int64_t share = best->count.cost / plan->n_worker, limit = share / MLA_PLAN_BALANCE;
+    MLA_TRY(make_draft(problem, shape, plan, rows, INT64_MAX, first, load, best));
+    int64_t share = first.cost / plan->n_worker, limit = share / MLA_PLAN_BALANCE;
     for (bool chunks = true; best->cost - share > share / MLA_PLAN_GOOD_ENOUGH; chunks = !chunks) {
         if (!chunks && rows <= panel) {
             break;
         }
         rows = chunks ? rows : (rows / panel + 1) / 2 * panel;
+        const int64_t most = chunks ? limit : INT64_MAX;
+        plan_count count = walk_tasks(problem, shape, plan, rows, most, NULL, NULL);
+        if ((size_t)count.n_slot > MLA_PLAN_MAX_SLOT_BYTES / plan->geometry.slot_bytes) {
+            continue;
+        }
         plan_draft draft;
-        mla_status status = make_draft(problem, shape, plan, rows, chunks ? limit : INT64_MAX, load, &draft);
+        mla_status status = make_draft(problem, shape, plan, rows, most, count, load, &draft);
         if (status != MLA_STATUS_OK) {
             drop_draft(best);
             return status;
@@ -330,9 +339,6 @@ static mla_status best_draft(const mla_problem *problem, const mla_shape *shape,
 
 mla_status mla_plan_fill(const mla_problem *problem, const mla_shape *shape, mla_plan *plan)
 {
-    if (shape->n_token == 0) {
-        return MLA_STATUS_OK; /* nothing to do, for however many sequences */
-    }
     plan_count all = walk_tasks(problem, shape, plan, plan->geometry.max_rows, INT64_MAX, NULL, NULL);
     int64_t useful = all.cost / mla_plan_worker_cost + 1;
     plan->n_worker = useful < plan->n_worker ? (int32_t)useful : plan->n_worker;
@@ -341,7 +347,7 @@ mla_status mla_plan_fill(const mla_problem *problem, const mla_shape *shape, mla
         return mla_fail(MLA_STATUS_OUT_OF_MEMORY, "plan for %d workers does not fit into memory", (int)plan->n_worker);
     }
     plan_draft draft;
-    mla_status status = best_draft(problem, shape, plan, load, &draft);
+    mla_status status = best_draft(problem, shape, plan, all, load, &draft);
     free(load);
     if (status == MLA_STATUS_OK) {
         plan->item = draft.item;

@@ -49,6 +49,7 @@ typedef struct mla_combine_item {
 typedef struct mla_plan_geometry {
     int64_t split_keys;  /* chunk length, a multiple of the backend's key block */
     int64_t row_panel;   /* rows that share a slot */
+    size_t slot_bytes;   /* of one */
     int64_t max_rows;    /* rows of a task, a multiple of row_panel */
     bool from_first_key; /* chunks are counted from the first visible key, which the rows of a task share */
 } mla_plan_geometry;
@@ -70,12 +71,11 @@ struct mla_plan {
     mla_work_item *item;
     mla_combine_item *combine;
     size_t worker_bytes; /* scratch of one worker */
-    size_t slot_bytes;   /* one panel slot */
     size_t workspace_bytes;
     uint64_t fingerprint;
 };
 
-/* Fills item[] and combine[] for plan->n_worker workers; plan->geometry must be set. */
+/* Fills item[] and combine[] for plan->n_worker workers; plan->geometry must be set, and the problem have query tokens. */
 mla_status mla_plan_fill(const mla_problem *problem, const mla_shape *shape, mla_plan *plan);
 
 /* What a worker should at least have to do. Only tests write it, so that small problems are shared out too. */

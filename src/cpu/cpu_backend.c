@@ -42,22 +42,22 @@ static mla_status cpu_build(const mla_problem *problem, const mla_shape *shape, 
     plan->kernels = kernels;
     plan->isa = kernels->isa;
     MLA_TRY(mla_arithmetic_choose(problem, shape, kernels, &plan->arithmetic));
-    plan->geometry = (mla_plan_geometry){.split_keys = split_keys(problem),
-                                         .row_panel = MLA_ROW_PANEL,
-                                         .max_rows = MLA_TASK_ROWS,
-                                         .from_first_key = problem->p_rounding != MLA_P_ROUND_NONE};
-    MLA_TRY(mla_plan_fill(problem, shape, plan));
-    if (plan->n_item == 0) {
+    if (shape->n_token == 0) {
         plan->n_worker = 1;
         return MLA_STATUS_OK; /* sizes may be anything then */
     }
-    mla_layout layout = mla_layout_make(kernels, problem, shape, plan->arithmetic, plan->geometry.split_keys);
+    mla_layout layout = mla_layout_make(kernels, problem, shape, plan->arithmetic, split_keys(problem));
+    plan->geometry = (mla_plan_geometry){.split_keys = split_keys(problem),
+                                         .row_panel = MLA_ROW_PANEL,
+                                         .slot_bytes = layout.slot_bytes,
+                                         .max_rows = MLA_TASK_ROWS,
+                                         .from_first_key = problem->p_rounding != MLA_P_ROUND_NONE};
+    MLA_TRY(mla_plan_fill(problem, shape, plan));
     plan->worker_bytes = layout.worker_bytes;
-    plan->slot_bytes = layout.slot_bytes;
     /* no more scratch than there are items to work on */
     int64_t n_worker = plan->n_item < plan->n_worker ? plan->n_item : plan->n_worker;
-    plan->n_worker = (int32_t)n_worker;
-    plan->workspace_bytes = (size_t)plan->n_worker * plan->worker_bytes + (size_t)plan->n_slot * plan->slot_bytes;
+    plan->n_worker = (int32_t)(n_worker > 1 ? n_worker : 1);
+    plan->workspace_bytes = (size_t)n_worker * plan->worker_bytes + (size_t)plan->n_slot * layout.slot_bytes;
     return MLA_STATUS_OK;
 }
 

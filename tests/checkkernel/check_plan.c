@@ -108,6 +108,40 @@ static void check_info(void)
     CK_REQUIRE(mla_plan_workspace_bytes(NULL) == 0);
 }
 
+/* However many keys and workers there are, the workspace stays within reason: slots for partial results, which grow with
+ * both, take 4 GiB at most, and work is then shared out by rows. A plan reads no key, so none are there. */
+static void check_bounded(void)
+{
+    static const struct {
+        int32_t n_key;
+        mla_p_rounding rounding;
+        bool slots;
+    } cases[] = {{1000000, MLA_P_ROUND_NONE, true},
+                 {2000000000, MLA_P_ROUND_NONE, false},
+                 {1000000, MLA_P_ROUND_16BIT, true},
+                 {2000000000, MLA_P_ROUND_16BIT, false}};
+    const uintptr_t apart = (uintptr_t)1 << 42; /* addresses that are only compared */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mla_problem p;
+        int32_t length = cases[i].n_key;
+        mla_problem_init(&p);
+        p.q = mla_tensor_make((void *)apart, MLA_DTYPE_BF16, 4, (int64_t[]){1, 1, 128, 576});
+        p.segment[0].k = mla_tensor_make((void *)(2 * apart), MLA_DTYPE_BF16, 4, (int64_t[]){1, length, 1, 576});
+        p.segment[0].length = mla_tensor_make(&length, MLA_DTYPE_I32, 1, (int64_t[]){1});
+        p.d_v = 512;
+        p.softmax_scale = 0.1f;
+        p.p_rounding = cases[i].rounding;
+        p.p_tile = p.p_rounding != MLA_P_ROUND_NONE ? 128 : 0;
+        p.o = mla_tensor_make((void *)(3 * apart), MLA_DTYPE_BF16, 4, (int64_t[]){1, 1, 128, 512});
+        ck_context("%d keys, 64 workers, p_rounding %d", (int)length, (int)p.p_rounding);
+        mla_plan *plan = build(&p, 64);
+        mla_plan_info info = describe(plan);
+        mla_plan_free(plan);
+        CK_REQUIRE((info.n_slot > 0) == cases[i].slots && info.n_worker == (cases[i].slots ? 64 : 8));
+        CK_REQUIRE(info.workspace_bytes < ((size_t)9 << 29)); /* slots, and scratch of 64 workers */
+    }
+}
+
 /* One change to the problem after the plan was made: it is refused, or, where the plan need not depend on it, right. */
 typedef struct change {
     const char *name;
@@ -654,6 +688,7 @@ static void check_isa(void)
 
 const ck_test ck_plan_tests[] = {
     {.name = "plan/info", .run = check_info, .host = true, .library = true},
+    {.name = "plan/bounded", .run = check_bounded, .host = true, .library = true},
     {.name = "plan/stale", .run = check_stale, .host = true, .library = true},
     {.name = "plan/arithmetic", .run = check_arithmetic, .host = true, .library = true},
     {.name = "plan/other_arithmetic", .run = check_other_arithmetic, .host = true, .library = true},

@@ -114,13 +114,15 @@ static int32_t gpu_plan_budget(const mla_atb_op *op, int64_t *bytes)
 
 /*
  * Room for the plans of any lengths that these shapes allow, though no more than a cap: a client takes this size as
- * final and shares the memory among ops, so it must not depend on lengths. Shaped after the planner, which splits fewer
- * than 4 tasks a worker into chunks, each of 8 panels of 16 rows and a slot per panel and chunk; a plan that needs more
- * all the same gets memory of the op.
+ * final and shares the memory among ops, so it must not depend on lengths. Shaped after the planner: where it cuts whole
+ * tasks into chunks it cuts those that cost more than a quarter of a worker's share, fewer than 4 a worker, and each
+ * leaves a slot per chunk and panel of 16 rows, of which a task has 8 at most. A chunk has 576 keys, of int8 512, and then
+ * the slot keeps their scores too. A plan that needs more all the same gets memory of the op.
  */
 static int64_t plan_budget(const mla_atb_op *op, int64_t n_row, int64_t n_key)
 {
-    const int64_t worker_bytes = (int64_t)2 << 20, slot_bytes = 34 << 10, cap = (int64_t)128 << 20;
+    const bool scores = op->param.cache_mode == MLA_ATB_INT8_NZCACHE;
+    const int64_t worker_bytes = (int64_t)2 << 20, slot_bytes = (scores ? 66 : 34) << 10, cap = (int64_t)128 << 20;
     const mla_plan_options *options = &op->param.options;
     int64_t n_worker = options->executor != NULL ? options->executor->n_worker
                        : options->n_thread > 0   ? options->n_thread

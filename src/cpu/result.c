@@ -90,8 +90,8 @@ static double finish_row(const mla_problem *p, int64_t head, double m, double l,
         sink = (double)mla_factor_at(&p->sink, head);
     }
     *lse = m + log2(l);
-    if (sink == -INFINITY) {
-        return 1 / l; /* base is m */
+    if (sink == -INFINITY || isnan(l)) { /* a NaN score shows even beside an infinite sink */
+        return 1 / l;                    /* base is m */
     }
     double logit = sink / LN_2;
     if (fabs(base) >= 0x1p24 && fabs(logit - base) <= fabs(base) * 0x1p-22) {
@@ -102,10 +102,7 @@ static double finish_row(const mla_problem *p, int64_t head, double m, double l,
     if (p->lse_with_sink) {
         *lse = top + log2(total);
     }
-    if (top == INFINITY) {
-        return isnan(l) ? l : 0; /* a NaN score shows even beside an infinite sink */
-    }
-    return exp2(base - top) / total;
+    return top == INFINITY ? 0 : exp2(base - top) / total;
 }
 
 static int64_t place(const int64_t stride[3], int64_t seq, int64_t token, int64_t head)

@@ -235,6 +235,31 @@ static void case_zero_factor(void)
     }
 }
 
+/* ---- not a number ------------------------------------------------------------------------------------------------ */
+
+/* A NaN score is not hidden by any sink, not even by one that takes everything: o, lse and max are NaN, everywhere as in
+ * the oracle. */
+static void case_nan_beside_sink(void)
+{
+    static const double sinks[] = {0, -INFINITY, INFINITY};
+    for (int i = 0; i < 2 * 3 * N_WAY; i++) {
+        size_t mark = ck_mark();
+        int64_t n_head = few_and_many[i % N_WAY];
+        mla_problem p = one_column(n_head, 200, 1, 0.5f, 0.25f);
+        p.sink = factors("sink", n_head, sinks[i / N_WAY % 3]);
+        p.lse_with_sink = i >= 3 * N_WAY;
+        case_fill(&p.segment[0].k, 64 * 150, 1, NAN);
+        ck_context("%lld heads, a sink of %g, lse %s it", (long long)n_head, sinks[i / N_WAY % 3],
+                   p.lse_with_sink ? "with" : "without");
+        case_run(&p);
+        for (int64_t h = 0; h < n_head; h++) {
+            CK_REQUIRE(isnan(value_at(&p.o, 0, 0, h, 0)) && isnan(value_at(&p.o, 0, 0, h, 63)));
+            CK_REQUIRE(isnan(value_at(&p.lse, 0, 0, h, 0)) && isnan(value_at(&p.max, 0, 0, h, 0)));
+        }
+        ck_release(mark);
+    }
+}
+
 /* ---- lists of physical rows -------------------------------------------------------------------------------------- */
 
 /* A packed pool and a list of its rows need no k_begin, whichever backend runs them. */
@@ -270,6 +295,7 @@ const ck_test ck_case_range_tests[] = {
     {.name = "case/largest_scores", .run = case_largest_scores, .library = true},
     {.name = "case/lowest_mask", .run = case_lowest_mask, .library = true},
     {.name = "case/zero_factor", .run = case_zero_factor, .library = true},
+    {.name = "case/nan_beside_sink", .run = case_nan_beside_sink, .library = true},
     {.name = "case/rows_without_begin", .run = case_rows_without_begin, .library = true},
     {0},
 };

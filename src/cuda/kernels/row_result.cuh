@@ -30,14 +30,13 @@ __device__ inline mla_row_result mla_finish_row(const mla_cuda_problem &p, int64
     }
     double lse = m + log2(l), factor = 1 / l;
     const double sink = p.sink ? (double)p.sink[head] : -INFINITY;
-    if (sink != -INFINITY) {
+    if (sink != -INFINITY && !isnan(l)) { /* a NaN score shows even beside an infinite sink */
         const double top = m > sink * MLA_LOG2_E ? m : sink * MLA_LOG2_E;
         const double sum = top == INFINITY ? INFINITY : l * exp2(m - top) + exp2(sink * MLA_LOG2_E - top);
         if (p.lse_with_sink) {
             lse = top + log2(sum);
         }
-        /* a NaN score shows even beside an infinite sink */
-        factor = top == INFINITY ? (isnan(l) ? l : 0.0) : exp2(m - top) / sum;
+        factor = top == INFINITY ? 0.0 : exp2(m - top) / sum;
     }
     if (p.pv_descale) {
         factor *= (double)p.pv_descale[head];

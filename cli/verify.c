@@ -311,9 +311,12 @@ mla_status verify_prepare(const mla_problem *problem, verify_truth *truth)
     }
     mla_plan_describe(plan, &info);
     mla_plan_free(plan);
-    truth->p_step +=
-        info.arithmetic == MLA_ARITHMETIC_BF16 ? 0x1p-8 : 0; /* half a step, since they go to the nearest */
-    truth->p_step_least += problem->p_rounding == MLA_P_ROUND_16BIT && problem->q.dtype == MLA_DTYPE_F16 ? 0x1p-24 : 0;
+    truth->p_step += info.arithmetic == MLA_ARITHMETIC_BF16  ? 0x1p-8 /* half a step, since they go to the nearest */
+                     : info.arithmetic == MLA_ARITHMETIC_F16 ? 0x1p-11
+                                                             : 0;
+    bool f16 = info.arithmetic == MLA_ARITHMETIC_F16 ||
+               (problem->p_rounding == MLA_P_ROUND_16BIT && problem->q.dtype == MLA_DTYPE_F16);
+    truth->p_step_least += f16 ? 0x1p-24 : 0;
     truth->lse_unit = problem->lse_base == MLA_LSE_BASE2 ? 1 / log(2) : 1;
 
     size_t n_pair = (size_t)(truth->n_row * truth->n_head), n_value = n_pair * (size_t)truth->d_v;

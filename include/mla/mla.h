@@ -119,7 +119,7 @@ typedef struct mla_plan_info {
     size_t workspace_bytes;
     uint64_t fingerprint; /* of everything that the plan depends on */
     mla_arithmetic
-        arithmetic; /* what the problem is computed in: never AUTO; on the CPU, F32 where BF16 is not at hand */
+        arithmetic; /* what the problem is computed in: never AUTO; F32 where BF16 was asked for and is not at hand */
 } mla_plan_info;
 MLA_API mla_status mla_plan_describe(const mla_plan *plan, mla_plan_info *info);
 

@@ -167,6 +167,7 @@ typedef enum mla_p_rounding {
  *             see the first 16; and where its sequence has no more than 16 rows per kv head. On normal data o is off by
  *             about 4e-4 of its norm. On the CPU, at levels scalar, avx2 and avxvnni, for keys without v; elsewhere F32,
  *             on a GPU refused
+ *     F16     a plan may say so, a problem must not: on a GPU, probabilities rounded to f16, as BF16 does to bf16
  *
  * The environment variable MLA_ARITH (auto, f32, bf16 or int16) says what AUTO means on the CPU.
  */
@@ -174,7 +175,8 @@ typedef enum mla_arithmetic {
     MLA_ARITHMETIC_AUTO = 0,
     MLA_ARITHMETIC_INT16 = 1,
     MLA_ARITHMETIC_F32 = 2,
-    MLA_ARITHMETIC_BF16 = 3
+    MLA_ARITHMETIC_BF16 = 3,
+    MLA_ARITHMETIC_F16 = 4
 } mla_arithmetic;
 
 #define MLA_MAX_SEGMENT 2

@@ -73,6 +73,7 @@ static mla_status build(const mla_cuda_device *device, const mla_problem *proble
     MLA_TRY(share_multiprocessor(device, combine));
     plan->function[FUNCTION_DECODE] = decode;
     plan->function[FUNCTION_COMBINE] = combine;
+    plan->arithmetic = mla_dense_sm90_arithmetic(problem);
     plan->n_item = count_parts(device);
     plan->n_slot = 2 * count_parts(device);
     plan->workspace_bytes =

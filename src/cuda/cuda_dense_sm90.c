@@ -95,6 +95,11 @@ bool mla_dense_sm90_accepts(const mla_cuda_device *device, const mla_problem *pr
            shape->n_head < ((int64_t)1 << 24) && shape->n_q < ((int64_t)1 << 24);
 }
 
+mla_arithmetic mla_dense_sm90_arithmetic(const mla_problem *problem)
+{
+    return problem->q.dtype == MLA_DTYPE_F16 ? MLA_ARITHMETIC_F16 : MLA_ARITHMETIC_BF16;
+}
+
 static bool serves(const mla_cuda_device *device, const mla_problem *problem, const mla_shape *shape)
 {
     if (!mla_dense_sm90_accepts(device, problem, shape)) {
@@ -126,6 +131,7 @@ static mla_status build(const mla_cuda_device *device, const mla_problem *proble
     for (int i = 0; i < 2; i++) {
         plan->function[i] = function[i];
     }
+    plan->arithmetic = mla_dense_sm90_arithmetic(problem);
     /* strides, which decide on folding, may be others at the launch: room for whatever they are */
     int64_t n_block = map_rows(shape).n_block;
     plan->n_item = count_parts(device, n_block) * n_block;

@@ -10,6 +10,9 @@
  * Says nothing about q and the number of rows. */
 bool mla_dense_sm90_accepts(const mla_cuda_device *device, const mla_problem *problem, const mla_shape *shape);
 
+/* What they compute in: probabilities take the dtype of q. */
+mla_arithmetic mla_dense_sm90_arithmetic(const mla_problem *problem);
+
 /* Can TMA read it? Addresses and strides in multiples of 16 bytes, below 2^40. */
 bool mla_dense_sm90_is_tiled(const void *data, const int64_t *stride, const int64_t *extent, int32_t n);
 

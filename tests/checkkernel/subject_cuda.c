@@ -189,6 +189,7 @@ bool ck_cuda_note_kernels(const mla_plan *plan, const mla_problem *problem)
     mla_plan_info info;
     CK_REQUIRE(mla_plan_describe(plan, &info) == MLA_STATUS_OK);
     bool dense = strncmp(info.isa, "dense_", 6) == 0, f16 = problem->q.dtype == MLA_DTYPE_F16;
+    CK_REQUIRE(info.arithmetic == (!dense ? MLA_ARITHMETIC_F32 : f16 ? MLA_ARITHMETIC_F16 : MLA_ARITHMETIC_BF16));
     ck_p_unit = !dense ? 0 : f16 ? 0x1p-11 : 0x1p-8;
     ck_p_least = dense && f16 ? 0x1p-24 : 0;
     return dense;

@@ -30,7 +30,7 @@ __device__ __forceinline__ int visible(const dense_few_sm90_args &a, int length,
  * key 16 warp + 8 i + lane / 4, accumulators o[m][4 j + 2 i + e] to column 64 m + 16 warp + 8 i + lane / 4.
  */
 template <int rows> struct row_state {
-    float maximum[rows / 4], sum[rows / 4];
+    float maximum[rows / 4], sum[rows / 4], rounded[rows / 4]; /* `rounded`: of P as it multiplies V */
 };
 
 __device__ __forceinline__ int row_of(int k, int lane)
@@ -105,6 +105,7 @@ __device__ __forceinline__ void move_maximum(const dense_few_sm90_args &a, few_s
             factor = before == -INFINITY ? 1.0f : power_of_two((int)fmaxf(before - now, -127.0f));
         }
         state.sum[k] *= factor;
+        state.rounded[k] *= factor;
         if (!first) {
 #pragma unroll
             for (int m = 0; m < 8; m++) {
@@ -293,9 +294,11 @@ __device__ __forceinline__ void finish(const dense_few_sm90_args &a, uint32_t sh
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     float lse[rows / 4]; /* base 2 */
     reduce_rows<rows, true>(sh, state.sum);
+    named_barrier(barrier_rows, compute_threads);
+    reduce_rows<rows, true>(sh, state.rounded);
 #pragma unroll
     for (int k = 0; k < rows / 4; k++) {
-        const float sum = state.sum[k], inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
+        const float sum = state.sum[k], inverse = sum == 0.0f ? 0.0f : 1.0f / state.rounded[k];
         lse[k] = sum == 0.0f ? -INFINITY : state.maximum[k] + log2f(sum);
 #pragma unroll
         for (int m = 0; m < 8; m++) {
@@ -370,7 +373,7 @@ __device__ void compute(const dense_few_sm90_args &a, uint32_t shared, few_share
         row_state<rows> state;
 #pragma unroll
         for (int k = 0; k < rows / 4; k++) {
-            state.maximum[k] = -INFINITY, state.sum[k] = 0.0f;
+            state.maximum[k] = -INFINITY, state.sum[k] = state.rounded[k] = 0.0f;
         }
         bool first = true;
 #pragma unroll 1
@@ -424,18 +427,21 @@ __device__ void compute(const dense_few_sm90_args &a, uint32_t shared, few_share
                 x[2] = exp2_fast(fmaf(x[2], a.scale_log2, -base));
                 state.sum[k] += x[0] + x[2];
             }
+            uint32_t v[rows / 4]; /* two rows of key 8 i + lane / 4 of the warp at [2 j + i] */
+#pragma unroll
+            for (int k = 0; k < rows / 4; k++) {
+                v[k] = pack(d[2 * k], d[2 * k + 1], T());
+                state.rounded[k / 2 * 2] += low_half(v[k], T());
+                state.rounded[k / 2 * 2 + 1] += high_half(v[k], T());
+            }
             if constexpr (rows == 8) {
-                store_matrix(p_mine, pack(d[0], d[1], T()), pack(d[2], d[3], T()));
+                store_matrix(p_mine, v[0], v[1]);
             } else {
 #pragma unroll
                 for (int i = 0; i < rows / 8; i += 2) { /* matrix x of the warp: keys x / (rows / 8), rows x % (..) */
-                    uint32_t v[4];
-#pragma unroll
-                    for (int k = 0; k < 4; k++) {
-                        const int x = 2 * i + k, j = x % (rows / 8), half = x / (rows / 8);
-                        v[k] = pack(d[4 * j + 2 * half], d[4 * j + 2 * half + 1], T());
-                    }
-                    store_matrix(p_mine + i * 256, v[0], v[1], v[2], v[3]);
+                    const auto matrix = [&](int x) { return v[x % (rows / 8) * 2 + x / (rows / 8)]; };
+                    store_matrix(p_mine + i * 256, matrix(2 * i), matrix(2 * i + 1), matrix(2 * i + 2),
+                                 matrix(2 * i + 3));
                 }
             }
             const tile_boxes boxes = {shared, at.slot};

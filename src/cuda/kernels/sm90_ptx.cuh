@@ -363,6 +363,24 @@ __device__ __forceinline__ uint32_t pack(float low, float high, __half)
     return r;
 }
 
+/* One of the two numbers that pack() has made. */
+__device__ __forceinline__ float low_half(uint32_t x, __nv_bfloat16)
+{
+    return __uint_as_float(x << 16);
+}
+__device__ __forceinline__ float high_half(uint32_t x, __nv_bfloat16)
+{
+    return __uint_as_float(x & 0xffff0000u);
+}
+__device__ __forceinline__ float low_half(uint32_t x, __half)
+{
+    return __half2float(__ushort_as_half((unsigned short)x));
+}
+__device__ __forceinline__ float high_half(uint32_t x, __half)
+{
+    return __half2float(__ushort_as_half((unsigned short)(x >> 16)));
+}
+
 /* The lower half of the word. */
 __device__ __forceinline__ bool is_finite(uint32_t x, __nv_bfloat16)
 {

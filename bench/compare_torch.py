@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Times libmla on the CPU beside attention composed of torch's matrix products (oneDNN), in one process, in turn.
 
-    PYTHONPATH=build/python python bench/compare_torch.py [--threads 16] [--arith bf16,f32] [--json FILE] [--only WORD]
+    PYTHONPATH=build/python python bench/compare_torch.py [--threads 16] [--arith bf16,f32] [--json FILE] \
+        [--only WORD | --shapes 16x4096,1x65536]
 
 One decode step of 128 heads, 576/512, bf16 keys in one piece of memory. Composed: keys are cut into equal chunks, one batched product
 gives the scores of all requests and chunks, softmax in fp32, one batched product with the values, chunks merged. For "bf16" the
@@ -24,6 +25,7 @@ parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
 parser.add_argument("--arith", default="bf16,f32")
 parser.add_argument("--isa", help="highest instruction set level of ours; torch chooses its own")
 parser.add_argument("--pairs", type=int, default=15)
+parser.add_argument("--shapes", default="16x4096,4x4096,1x65536,1x16384", help="requests x keys of each, multiples of 64")
 parser.add_argument("--only", default="", help="shapes whose name (b16_s4096) contains this")
 parser.add_argument("--json", type=pathlib.Path)
 options = parser.parse_args()
@@ -32,7 +34,7 @@ os.environ["OMP_NUM_THREADS"] = str(options.threads)
 import mla
 import torch
 
-SHAPES = [(16, 4096), (4, 4096), (1, 65536), (1, 16384)]
+SHAPES = [tuple(map(int, shape.split("x"))) for shape in options.shapes.split(",")]
 HEADS, D_K, D_V, SCALE, PAGE = 128, 576, 512, 192**-0.5, 64
 
 

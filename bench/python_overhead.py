@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a call from Python costs before it computes anything, in microseconds.
 
-    make python && PYTHONPATH=build/python build/venv/bin/python bench/python_overhead.py [--json]
+    make python && PYTHONPATH=build/python build/venv/bin/python bench/python_overhead.py [--json] [--runs 60]
 
 Each line is the best of many short runs, so that a busy machine adds little. "nothing" has no request at all; "tiny" is
 one request with one key and one head of 64 columns, on one thread.
@@ -23,9 +23,9 @@ from mla import _core
 GOAL = 10.0
 
 
-def best(call, run_seconds=0.02, n_run=60):
+def best(call, n_run):
     timer = timeit.Timer(call)
-    n = max(1, int(run_seconds / (timer.timeit(200) / 200)))
+    n = max(1, int(0.02 / (timer.timeit(200) / 200)))
     return min(timer.repeat(n_run, n)) / n * 1e6
 
 
@@ -68,10 +68,11 @@ def cases():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json", action="store_true", help="one JSON object, name -> microseconds")
+    parser.add_argument("--runs", type=int, default=60, help="runs of 20 ms for each line")
     options = parser.parse_args()
     results = {}
     for name, call in cases():
-        results[name] = best(call)
+        results[name] = best(call, options.runs)
         if not options.json:
             print(f"{name:<48} {results[name]:6.2f} us", flush=True)
     if options.json:

@@ -21,7 +21,8 @@ typedef enum bench_kind {
     BENCH_FORMAT,    /* a format of Ascend's: time against that of plain bf16 keys, as many and as wide */
     BENCH_SCALING,   /* one thread against more */
     BENCH_EXECUTOR,  /* the library's own OpenMP threads against as many that the host lends */
-    BENCH_GROWTH     /* time per key against that of 4096 keys */
+    BENCH_GROWTH,    /* time per key against that of 4096 keys */
+    BENCH_GPU        /* on the first GPU, beside copies within its memory; apart from all others */
 } bench_kind;
 
 typedef struct bench_case {
@@ -83,7 +84,8 @@ typedef struct bench_result {
     int64_t workspace_bytes;
     bench_spread seconds;
     bench_spread of_peak, peak; /* fraction; GFLOP/s */
-    bench_spread of_read, read; /* fraction; GB/s; only from memory */
+    bench_spread of_read, read; /* fraction; GB/s; only from memory; GPU: of copying, read and written */
+    char kernel[64];            /* GPU: what computes it */
     bench_spread
         ratio; /* FORMAT: our time / that of plain bf16 keys; SCALING: one thread's time / ours; EXECUTOR: the time
                            on OpenMP's threads / that on lent ones; GROWTH: our
@@ -93,6 +95,7 @@ typedef struct bench_result {
 } bench_result;
 
 typedef struct bench_settings {
+    const char *gpu; /* its name; NULL: the CPU is measured */
     const char *isa;
     char date[32];                     /* at the start, UTC */
     double load;                       /* at the start, < 0: unknown */
@@ -112,6 +115,10 @@ void bench_case_threads(const bench_case *c, const int32_t *n_thread, int32_t n_
  */
 int bench_measure(const bench_case *c, const int32_t *n_thread, int32_t n_count, const bench_settings *settings,
                   bench_result *result, void (*done)(const bench_result *result));
+
+/* The same for a case of kind GPU, which takes no threads. */
+int bench_measure_gpu(const bench_case *c, const bench_settings *settings, bench_result *result,
+                      void (*done)(const bench_result *result));
 
 /* ---- report ------------------------------------------------------------------------------------------------------ */
 

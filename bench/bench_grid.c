@@ -94,13 +94,27 @@ const bench_case bench_grid[] = {
     {.kind = BENCH_GROWTH, .shape = ONE(128, 65536, BF16), .quick = true},
     {.kind = BENCH_GROWTH, .shape = ONE(128, 262144, BF16)},
     {.kind = BENCH_GROWTH, .shape = ONE(128, 524288, BF16)},
+
+    /* serving on a GPU: many requests; few heads, as with heads shared out over GPUs; one long request; a call with next to
+     * nothing to do, whose time is what any call takes at least */
+    {.kind = BENCH_GPU, .shape = BATCH(128, 128, 4096), .quick = true},
+    {.kind = BENCH_GPU, .shape = BATCH(32, 128, 16384)},
+    {.kind = BENCH_GPU, .shape = STEP(128, 2, 128, 4096, 576, BF16, true)},
+    {.kind = BENCH_GPU, .shape = BATCH(128, 64, 4096)},
+    {.kind = BENCH_GPU, .shape = BATCH(128, 32, 4096)},
+    {.kind = BENCH_GPU, .shape = BATCH(128, 16, 4096), .quick = true},
+    {.kind = BENCH_GPU, .shape = STEP(128, 1, 16, 4096, 576, F16, true)},
+    {.kind = BENCH_GPU, .shape = ONE(128, 131072, BF16)},
+    {.kind = BENCH_GPU, .shape = ONE(16, 131072, BF16), .quick = true},
+    {.kind = BENCH_GPU, .shape = ONE(128, 4096, BF16)},
+    {.kind = BENCH_GPU, .shape = ONE(16, 64, BF16), .quick = true},
 };
 
 const int32_t bench_grid_size = sizeof bench_grid / sizeof bench_grid[0];
 
 const char *bench_kind_name(bench_kind kind)
 {
-    static const char *const names[] = {"speed", "format", "scaling", "executor", "growth"};
+    static const char *const names[] = {"speed", "format", "scaling", "executor", "growth", "gpu"};
     return names[kind];
 }
 

@@ -177,7 +177,7 @@ static int check_ours(bench_run *run, const mla_problem *problem, bench_result *
                                                        : ascend_case_sample(&run->ascend, problem, stride);
     verify_truth truth;
     verify_report report;
-    mla_status status = verify_prepare(&some, &truth);
+    mla_status status = verify_prepare(&some, run->info.arithmetic, &truth);
     if (status != MLA_STATUS_OK) {
         return cli_fail_status("the oracle", status);
     }
@@ -540,6 +540,11 @@ static int measure_format(bench_run *run, bench_result *result)
 
 void bench_case_threads(const bench_case *c, const int32_t *n_thread, int32_t n_count, int32_t *first, int32_t *last)
 {
+    if (c->kind == BENCH_GPU) {
+        *first = 0;
+        *last = 1;
+        return;
+    }
     bool several = c->kind == BENCH_SCALING || c->kind == BENCH_EXECUTOR;
     *first = c->most_threads_only ? n_count - 1 : several && n_thread[0] == 1 ? 1 : 0;
     /* growth: on one thread, because short requests cannot feed many */

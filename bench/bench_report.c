@@ -64,6 +64,10 @@ void bench_print_header(bench_kind kind, const bench_settings *settings)
         printf("%-40s %3s %10s %8s  %-17s  %s", "shape, on threads lent by the host", "thr", "time", "GFLOP/s",
                "x OpenMP", "error");
         break;
+    case BENCH_GPU:
+        printf("%-40s %10s %8s %7s  %-17s  %-7s  %s", "shape", "time", "TFLOP/s", "TB/s", "% of copying", "error",
+               "kernel");
+        break;
     case BENCH_GROWTH:
         printf("%-40s %3s %10s %8s  %-17s  %s", "shape", "thr", "time", "GFLOP/s", "per key, 4k = 1", "error");
         break;
@@ -71,7 +75,17 @@ void bench_print_header(bench_kind kind, const bench_settings *settings)
     printf("%s\n", style(STYLE_PLAIN));
 }
 
-void bench_print_row(const bench_result *r, const bench_settings *settings)
+static void print_gpu_row(const bench_result *r)
+{
+    char time_text[32];
+    printf("%-40s %10s %8.1f %7.2f", r->name, text_seconds(r->seconds.median, time_text),
+           r->flops / r->seconds.median * 1e-12, r->bytes / r->seconds.median * 1e-12);
+    print_ratio(r, &r->of_read, 100, 0);
+    printf("  %s%.1e%s%s  %s\n", style(r->correct ? STYLE_PLAIN : STYLE_BAD), r->error, r->correct ? "" : " WRONG",
+           style(STYLE_PLAIN), r->kernel);
+}
+
+static void print_cpu_row(const bench_result *r, const bench_settings *settings)
 {
     char time_text[32];
     printf("%-40s %3d %10s %8.1f", r->name, (int)r->n_thread, text_seconds(r->seconds.median, time_text),
@@ -95,6 +109,15 @@ void bench_print_row(const bench_result *r, const bench_settings *settings)
     }
     printf("  %s%.1e%s%s%s\n", style(r->correct ? STYLE_PLAIN : STYLE_BAD), r->error, r->correct ? "" : " WRONG",
            style(STYLE_PLAIN), r->disturbed ? "  disturbed" : "");
+}
+
+void bench_print_row(const bench_result *r, const bench_settings *settings)
+{
+    if (r->what->kind == BENCH_GPU) {
+        print_gpu_row(r);
+    } else {
+        print_cpu_row(r, settings);
+    }
     if (!r->correct) {
         printf("    %s\n", r->fault);
     }
@@ -126,7 +149,9 @@ static cJSON *build_raw(const bench_result *r)
         cJSON_AddItemToArray(good, cJSON_CreateBool(raw->good[i]));
     }
     add_raw(item, "seconds", raw->seconds, raw->n);
-    if (r->what->kind == BENCH_SPEED) {
+    if (r->what->kind == BENCH_GPU) {
+        add_raw(item, "copy_gb_per_s", raw->read, raw->n);
+    } else if (r->what->kind == BENCH_SPEED) {
         add_raw(item, "fma_peak_gflops", raw->peak, raw->n);
         if (r->what->from_memory) {
             add_raw(item, "read_gb_per_s", raw->read, raw->n);
@@ -166,9 +191,13 @@ static cJSON *build_result(const bench_result *r, const bench_settings *settings
     cJSON_AddItemToObject(item, "shape", build_shape(r->what));
     cJSON_AddBoolToObject(item, "from_memory", r->what->from_memory);
     cJSON_AddNumberToObject(item, "cache_copies", (double)r->n_copy);
-    cJSON_AddNumberToObject(item, "threads", r->n_thread);
+    if (r->what->kind == BENCH_GPU) {
+        cJSON_AddStringToObject(item, "kernel", r->kernel);
+    } else {
+        cJSON_AddNumberToObject(item, "threads", r->n_thread);
+    }
     cJSON_AddNumberToObject(item, "flops", r->flops);
-    cJSON_AddNumberToObject(item, "key_bytes", r->bytes);
+    cJSON_AddNumberToObject(item, r->what->kind == BENCH_GPU ? "bytes" : "key_bytes", r->bytes);
     cJSON_AddNumberToObject(item, "workspace_bytes", (double)r->workspace_bytes);
     cJSON_AddNumberToObject(item, "samples", r->n_sample);
     cJSON_AddNumberToObject(item, "discarded", r->n_discarded);
@@ -188,6 +217,9 @@ static cJSON *build_result(const bench_result *r, const bench_settings *settings
         add_spread(item, "times_openmp", &r->ratio);
     } else if (r->what->kind == BENCH_GROWTH) {
         add_spread(item, "time_per_key_against_4096", &r->ratio);
+    } else if (r->what->kind == BENCH_GPU) {
+        add_spread(item, "of_copying", &r->of_read);
+        add_spread(item, "copy_gb_per_s", &r->read);
     } else {
         add_spread(item, "of_fma_peak", &r->of_peak);
         add_spread(item, "fma_peak_gflops", &r->peak);
@@ -253,6 +285,9 @@ static cJSON *build_root(const char *command, const bench_settings *settings)
     cJSON_AddNumberToObject(hardware, "l3_bytes", (double)m->l3_bytes);
     cJSON_AddNumberToObject(hardware, "memory_bytes", (double)m->memory_bytes);
     cJSON_AddStringToObject(hardware, "system", m->system);
+    if (settings->gpu != NULL) {
+        cJSON_AddStringToObject(hardware, "gpu", settings->gpu);
+    }
     cJSON *load = cJSON_AddObjectToObject(root, "load_average");
     cJSON_AddNumberToObject(load, "start", settings->load);
     cJSON_AddNumberToObject(load, "end", cli_load());

@@ -79,6 +79,9 @@ bool cli_apply_level(const char *isa, const char *arith);
 /* The level whose kernels are in use, "avx2". */
 const char *cli_selected_isa(void);
 
+/* What the library computes a problem in; F32 when it refuses it. */
+mla_arithmetic cli_arithmetic_of(const mla_problem *problem, const mla_plan_options *options);
+
 /* The machine's load average over a minute; < 0: unknown. */
 double cli_load(void);
 

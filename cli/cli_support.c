@@ -241,6 +241,18 @@ bool cli_apply_level(const char *isa, const char *arith)
     return true;
 }
 
+mla_arithmetic cli_arithmetic_of(const mla_problem *problem, const mla_plan_options *options)
+{
+    mla_plan *plan;
+    mla_plan_info info;
+    if (mla_plan_build(problem, options, &plan) != MLA_STATUS_OK) {
+        return MLA_ARITHMETIC_F32;
+    }
+    mla_plan_describe(plan, &info);
+    mla_plan_free(plan);
+    return info.arithmetic;
+}
+
 double cli_load(void)
 {
     double load;

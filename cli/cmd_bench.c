@@ -32,7 +32,12 @@ static const char help[] =
     "that of as many bf16 keys of the same width. All samples are on threads that this program lends to the library;\n"
     "'x OpenMP' is the time on the library's own threads divided by that.\n"
     "\n"
+    "With --backend cuda decode steps on the first NVIDIA GPU instead: calls queued on a stream, over copies of the\n"
+    "cache that no cache of the GPU holds, each sample between two measurements of copying within the GPU's memory.\n"
+    "TB/s and '% of copying' count key rows, queries and outputs once. The ceiling of its multipliers is not measured.\n"
+    "\n"
     "Options:\n"
+    "      --backend B       cpu or cuda (default: cpu)\n"
     "      --compare         also time the best composition of BLAS calls, through OpenBLAS and oneDNN where\n"
     "                        installed; shown is their time divided by ours\n"
     "      --rival-isa WHICH limit the BLAS to the instruction set level of our kernels ('ours'), or let it choose\n"
@@ -50,7 +55,8 @@ static const char help[] =
     "Examples:\n"
     "  mla bench --quick\n"
     "  mla bench --compare --json bench.json\n"
-    "  mla bench --filter 'b1 h128 s4096' --threads 1 --compare\n";
+    "  mla bench --filter 'b1 h128 s4096' --threads 1 --compare\n"
+    "  mla bench --backend cuda --quick\n";
 
 #define MAX_THREAD_COUNT 16
 
@@ -79,11 +85,18 @@ static int by_number(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static bool is_selected(const bench_case *c, bool quick, const char *filter)
+/* Which shapes. */
+typedef struct selection {
+    bool gpu, quick;
+    const char *filter; /* part of the name; NULL: any */
+} selection;
+
+static bool is_selected(const bench_case *c, const selection *s)
 {
     char name[96];
     bench_case_name(c, name, sizeof name);
-    return (!quick || c->quick) && (filter == NULL || strstr(name, filter) != NULL);
+    return s->gpu == (c->kind == BENCH_GPU) && (!s->quick || c->quick) &&
+           (s->filter == NULL || strstr(name, s->filter) != NULL);
 }
 
 static void open_rivals(bench_settings *settings, bool native)
@@ -102,46 +115,46 @@ static void open_rivals(bench_settings *settings, bool native)
 }
 
 /* Thread counts [*first, *last) that a case is measured with here; false: none. */
-static bool is_measured(const bench_case *c, bool quick, const char *filter, const int32_t *threads, int32_t n_count,
+static bool is_measured(const bench_case *c, const selection *s, const int32_t *threads, int32_t n_count,
                         int32_t *first, int32_t *last)
 {
     bench_case_threads(c, threads, n_count, first, last);
-    return is_selected(c, quick, filter) && *first < *last;
+    return is_selected(c, s) && *first < *last;
 }
 
-static int refuse_filter(bool quick, const char *filter)
+static int refuse_filter(const selection *s)
 {
-    return cli_fail("no %sshape's name contains '%s'; see 'mla bench --list'", quick ? "quick " : "",
-                    filter != NULL ? filter : "");
+    return cli_fail("no %sshape's name contains '%s'; see 'mla bench%s --list'", s->quick ? "quick " : "",
+                    s->filter != NULL ? s->filter : "", s->gpu ? " --backend cuda" : "");
 }
 
 /* How many measurements there will be, into *n_step; none is a wrong command line. */
-static int count_steps(const int32_t *threads, int32_t n_count, bool quick, const char *filter, int32_t *n_step)
+static int count_steps(const int32_t *threads, int32_t n_count, const selection *s, int32_t *n_step)
 {
     bool any = false;
     *n_step = 0;
     for (int32_t i = 0; i < bench_grid_size; i++) {
         int32_t first, last;
-        any = any || is_selected(&bench_grid[i], quick, filter);
-        if (is_measured(&bench_grid[i], quick, filter, threads, n_count, &first, &last)) {
+        any = any || is_selected(&bench_grid[i], s);
+        if (is_measured(&bench_grid[i], s, threads, n_count, &first, &last)) {
             *n_step += last - first;
         }
     }
     if (!any) {
-        return refuse_filter(quick, filter);
+        return refuse_filter(s);
     }
     return *n_step > 0 ? CLI_OK : cli_fail("scaling and lent threads need two threads or more, see --threads");
 }
 
-static int run_grid(const bench_settings *settings, const int32_t *threads, int32_t n_count, bool quick,
-                    const char *filter, bench_result *result, int32_t *n_result)
+static int run_grid(const bench_settings *settings, const int32_t *threads, int32_t n_count, const selection *s,
+                    bench_result *result, int32_t *n_result)
 {
     int kind = -1;
     so_far.settings = settings;
     for (int32_t i = 0; i < bench_grid_size; i++) {
         const bench_case *c = &bench_grid[i];
         int32_t first, last;
-        if (!is_measured(c, quick, filter, threads, n_count, &first, &last)) {
+        if (!is_measured(c, s, threads, n_count, &first, &last)) {
             continue;
         }
         if ((int)c->kind != kind) {
@@ -151,7 +164,9 @@ static int run_grid(const bench_settings *settings, const int32_t *threads, int3
         }
         bench_case_name(c, so_far.name, sizeof so_far.name);
         show_progress(0);
-        int code = bench_measure(c, threads + first, last - first, settings, result + *n_result, show_result);
+        int code = c->kind == BENCH_GPU
+                       ? bench_measure_gpu(c, settings, result + *n_result, show_result)
+                       : bench_measure(c, threads + first, last - first, settings, result + *n_result, show_result);
         if (code != CLI_OK) {
             return code;
         }
@@ -177,24 +192,28 @@ static char *join_command(int argc, char **argv)
     return text;
 }
 
-static int list_names(bool quick, const char *filter)
+static int list_names(const selection *s)
 {
     bool any = false;
     for (int32_t i = 0; i < bench_grid_size; i++) {
-        if (is_selected(&bench_grid[i], quick, filter)) {
+        if (is_selected(&bench_grid[i], s)) {
             any = true;
             char name[96];
             bench_case_name(&bench_grid[i], name, sizeof name);
             printf("%-8s %s\n", bench_kind_name(bench_grid[i].kind), name);
         }
     }
-    return any ? CLI_OK : refuse_filter(quick, filter);
+    return any ? CLI_OK : refuse_filter(s);
 }
 
 static void print_machine(const bench_settings *settings)
 {
     const machine *m = machine_get();
     char text[32];
+    if (settings->gpu != NULL) {
+        printf("%slibmla %s%s on %s\n", style(STYLE_STRONG), mla_version(), style(STYLE_PLAIN), settings->gpu);
+        return;
+    }
     printf("%slibmla %s%s, %s kernels\n\n", style(STYLE_STRONG), mla_version(), style(STYLE_PLAIN), settings->isa);
     print_fact("cpu", "%s, L3 %s", m->cpu, text_bytes((double)m->l3_bytes, text));
     print_fact("ceiling", "%s of the level '%s'; reading with the widest loads of that kind",
@@ -203,8 +222,9 @@ static void print_machine(const bench_settings *settings)
 
 static int run(int argc, char **argv)
 {
-    enum { OPT_COMPARE = 256, OPT_RIVAL_ISA, OPT_SAMPLES, OPT_JSON, OPT_ISA, OPT_ARITH, OPT_LIST };
-    static const struct option options[] = {{"compare", no_argument, NULL, OPT_COMPARE},
+    enum { OPT_BACKEND = 256, OPT_COMPARE, OPT_RIVAL_ISA, OPT_SAMPLES, OPT_JSON, OPT_ISA, OPT_ARITH, OPT_LIST };
+    static const struct option options[] = {{"backend", required_argument, NULL, OPT_BACKEND},
+                                            {"compare", no_argument, NULL, OPT_COMPARE},
                                             {"rival-isa", required_argument, NULL, OPT_RIVAL_ISA},
                                             {"threads", required_argument, NULL, 't'},
                                             {"filter", required_argument, NULL, 'f'},
@@ -216,8 +236,9 @@ static int run(int argc, char **argv)
                                             {"list", no_argument, NULL, OPT_LIST},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
-    bool compare = false, native = false, quick = false, list = false;
-    const char *filter = NULL, *json = NULL, *isa = NULL, *arith = NULL;
+    selection chosen = {0};
+    bool compare = false, native = false, list = false;
+    const char *json = NULL, *isa = NULL, *arith = NULL, *of_cpus = NULL; /* an option that says nothing to a GPU */
     int64_t wanted[MAX_THREAD_COUNT] = {1, machine_get()->n_cpu}, samples = 0;
     size_t n_wanted = wanted[1] > 1 ? 2 : 1;
     char *command = join_command(argc, argv);
@@ -228,21 +249,41 @@ static int run(int argc, char **argv)
     for (int c; code == CLI_OK && (c = cli_next_option(argc, argv, ":ht:f:q", options)) != -1;) {
         bool good = true;
         switch (c) {
-        case OPT_COMPARE: compare = true; break;
+        case OPT_BACKEND:
+            chosen.gpu = strcmp(optarg, "cuda") == 0;
+            good = chosen.gpu || strcmp(optarg, "cpu") == 0;
+            if (!good) {
+                cli_fail("--backend = '%s' must be cpu or cuda", optarg);
+            }
+            break;
+        case OPT_COMPARE:
+            of_cpus = "--compare";
+            compare = true;
+            break;
         case OPT_RIVAL_ISA:
+            of_cpus = "--rival-isa";
             native = strcmp(optarg, "native") == 0;
             good = native || strcmp(optarg, "ours") == 0;
             if (!good) {
                 cli_fail("--rival-isa = '%s' must be ours or native", optarg);
             }
             break;
-        case 't': good = cli_parse_int_list("--threads", optarg, 1, 4096, wanted, MAX_THREAD_COUNT, &n_wanted); break;
-        case 'f': filter = optarg; break;
-        case 'q': quick = true; break;
+        case 't':
+            of_cpus = "--threads";
+            good = cli_parse_int_list("--threads", optarg, 1, 4096, wanted, MAX_THREAD_COUNT, &n_wanted);
+            break;
+        case 'f': chosen.filter = optarg; break;
+        case 'q': chosen.quick = true; break;
         case OPT_SAMPLES: good = cli_parse_int("--samples", optarg, 3, 64, &samples); break;
         case OPT_JSON: json = optarg; break;
-        case OPT_ISA: isa = optarg; break;
-        case OPT_ARITH: arith = optarg; break;
+        case OPT_ISA:
+            of_cpus = "--isa";
+            isa = optarg;
+            break;
+        case OPT_ARITH:
+            of_cpus = "--arith";
+            arith = optarg;
+            break;
         case OPT_LIST: list = true; break;
         case 'h': free(command); return CLI_OK;
         default: good = false; break;
@@ -252,15 +293,18 @@ static int run(int argc, char **argv)
     if (code == CLI_OK && optind != argc) {
         code = cli_fail("'%s' is one argument too many; see 'mla bench --help'", argv[optind]);
     }
+    if (code == CLI_OK && chosen.gpu && of_cpus != NULL) {
+        code = cli_fail("%s is about CPUs, and --backend cuda measures a GPU", of_cpus);
+    }
     if (code != CLI_OK || list) {
         free(command);
-        return code == CLI_OK ? list_names(quick, filter) : code;
+        return code == CLI_OK ? list_names(&chosen) : code;
     }
 
-    bench_settings settings = {.n_sample = samples > 0 ? (int32_t)samples
-                                           : quick     ? 7
-                                                       : 15,
-                               .budget = quick ? 1.5 : 6,
+    bench_settings settings = {.n_sample = samples > 0    ? (int32_t)samples
+                                           : chosen.quick ? 7
+                                                          : 15,
+                               .budget = chosen.quick ? 1.5 : 6,
                                .progress = show_progress};
     qsort(wanted, n_wanted, sizeof *wanted, by_number);
     int32_t threads[MAX_THREAD_COUNT], n_count = 0, n_result = 0;
@@ -273,7 +317,12 @@ static int run(int argc, char **argv)
     bench_result *result = cli_alloc((size_t)bench_grid_size * (size_t)n_count, sizeof *result);
     code = result != NULL ? CLI_OK : cli_fail("not enough memory");
     code = code == CLI_OK && !cli_apply_level(isa, arith) ? CLI_USAGE : code;
-    code = code == CLI_OK ? count_steps(threads, n_count, quick, filter, &so_far.n_step) : code;
+    code = code == CLI_OK ? count_steps(threads, n_count, &chosen, &so_far.n_step) : code;
+    mla_gpu_info gpu;
+    if (code == CLI_OK && chosen.gpu) {
+        settings.gpu = gpu.name;
+        code = mla_gpu_list(&gpu, 1) > 0 ? CLI_OK : cli_fail("--backend cuda: %s", mla_last_error());
+    }
     if (code == CLI_OK && json != NULL && !cli_can_write(json, error, sizeof error)) {
         code = cli_fail("--json = '%s': %s", json, error);
     }
@@ -284,11 +333,13 @@ static int run(int argc, char **argv)
         settings.load = cli_load();
         settings.isa = cli_selected_isa();
         print_machine(&settings);
-        cli_note_load();
+        if (!chosen.gpu) {
+            cli_note_load();
+        }
         if (compare) {
             open_rivals(&settings, native);
         }
-        code = run_grid(&settings, threads, n_count, quick, filter, result, &n_result);
+        code = run_grid(&settings, threads, n_count, &chosen, result, &n_result);
     }
     if (code == CLI_OK && json != NULL &&
         !bench_write_json(json, command, &settings, result, n_result, error, sizeof error)) {

@@ -51,12 +51,14 @@ typedef enum verdict { VERDICT_PASSED, VERDICT_REFUSED, VERDICT_FAILED, VERDICT_
 
 static mla_backend backend = MLA_BACKEND_CPU;
 
-static mla_status attend(const mla_problem *problem, int32_t n_thread)
+/* Computes the problem, and says in what. */
+static mla_status attend(const mla_problem *problem, int32_t n_thread, mla_arithmetic *arithmetic)
 {
     if (backend == MLA_BACKEND_CUDA) {
-        return gpu_attention(problem);
+        return gpu_attention(problem, arithmetic);
     }
     mla_plan_options options = {.backend = MLA_BACKEND_CPU, .n_thread = n_thread};
+    *arithmetic = cli_arithmetic_of(problem, &options);
     return mla_attention(problem, &options);
 }
 
@@ -86,10 +88,11 @@ static verdict run_case(random_case *c, uint64_t seed, bool self_test, tally *t,
     again.lse.data = cli_alloc(c->lse_bytes, 1);
     verify_truth truth = {0};
     verify_report report;
+    mla_arithmetic arithmetic = MLA_ARITHMETIC_AUTO;
     verdict result = VERDICT_FAILED;
     mla_status status = MLA_STATUS_OUT_OF_MEMORY;
     if (again.o.data != NULL && again.lse.data != NULL) {
-        status = attend(&c->problem, 1);
+        status = attend(&c->problem, 1, &arithmetic);
     }
     if (status == MLA_STATUS_UNSUPPORTED) {
         snprintf(t->refusal, sizeof t->refusal, "%s", mla_last_error());
@@ -101,7 +104,7 @@ static verdict run_case(random_case *c, uint64_t seed, bool self_test, tally *t,
         result = status == MLA_STATUS_OUT_OF_MEMORY ? VERDICT_ERROR : VERDICT_FAILED;
         goto done;
     }
-    status = attend(&again, 3);
+    status = attend(&again, 3, &arithmetic);
     if (status != MLA_STATUS_OK) {
         snprintf(why, why_size, "the library refuses it the second time: %s", mla_last_error());
         goto done;
@@ -112,7 +115,7 @@ static verdict run_case(random_case *c, uint64_t seed, bool self_test, tally *t,
                  backend == MLA_BACKEND_CUDA ? "two runs on the GPU" : "1 and 3 threads");
         goto done;
     }
-    status = verify_prepare(&c->problem, &truth);
+    status = verify_prepare(&c->problem, arithmetic, &truth);
     if (status != MLA_STATUS_OK) {
         snprintf(why, why_size, "the oracle refuses it: %s", mla_last_error());
         result = VERDICT_ERROR;

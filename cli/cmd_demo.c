@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bench.h"
 #include "bench_pool.h"
 #include "ceiling.h"
 #include "cli.h"
@@ -24,9 +25,11 @@ static const char help[] =
     "Shows the library at work, in a few seconds:\n"
     "  1. replays a decode step that was captured from a DeepSeek-V3 architecture running on real text;\n"
     "  2. runs a batch shaped like DeepSeek-V3 serving: 8 requests of about 4096 keys, 128 heads, 576/512, pages of\n"
-    "     64.\n"
+    "     64;\n"
+    "  3. where there is an NVIDIA GPU, replays the step there and runs a batch of 32 such requests.\n"
     "Each result is verified against the oracle (fp64, straight from the formula) with an error bound computed for\n"
-    "every element. The speed stands beside what this machine's arithmetic units can do, measured in the same second.\n"
+    "every element. The speed stands beside what this machine's arithmetic units, or the GPU's memory, can do, measured in\n"
+    "the same second.\n"
     "\n"
     "Options:\n"
     "      --capture FILE  replay this file instead of the one that comes with libmla\n"
@@ -128,13 +131,13 @@ static int time_batch(const mla_problem *problem, double flops, int32_t n_thread
     return status == MLA_STATUS_OK ? CLI_OK : cli_fail_status("the batch", status);
 }
 
-static int verify_batch(const mla_problem *problem)
+static int verify_batch(const mla_problem *problem, mla_arithmetic arithmetic)
 {
     char text[2][32], lead[96], tail[64];
     mla_problem sample = paged_case_sample(problem, HEAD_SAMPLE);
     verify_truth truth;
     progress(-1, "verifying with the oracle ...");
-    mla_status status = verify_prepare(&sample, &truth);
+    mla_status status = verify_prepare(&sample, arithmetic, &truth);
     progress_clear();
     if (status != MLA_STATUS_OK) {
         return cli_fail_status("the oracle", status);
@@ -190,9 +193,54 @@ static int run_batch(int32_t n_thread)
     print_fact("speed", "%.1f GFLOP/s, %.0f %% of the %.1f that %s reaches in registers, measured in turns",
                paged_case_flops(&c) / speed.seconds * 1e-9, 100 * speed.of_peak, speed.peak,
                ceiling_name(cli_selected_isa()));
-    code = verify_batch(&problem);
+    code = verify_batch(&problem, speed.info.arithmetic);
     paged_case_release(&c);
     return code;
+}
+
+static void print_gpu_batch(const bench_result *r)
+{
+    char text[4][32];
+    const paged_shape *s = &r->what->shape;
+    progress_clear();
+    print_fact("batch",
+               "%" PRId64 " requests x 1 token x %" PRId64 " heads of %" PRId64 ", about %s keys each, kernel %s",
+               s->n_seq, s->n_head, s->d_k, text_count(s->n_key, text[0]), r->kernel);
+    print_fact("time", "%s, median of %d samples (middle half %s to %s)", text_seconds(r->seconds.median, text[0]),
+               (int)r->n_sample, text_seconds(r->seconds.low, text[1]), text_seconds(r->seconds.high, text[2]));
+    print_fact("speed", "%.1f TFLOP/s; %.2f TB/s, %.0f %% of the %.2f that copying within its memory moves, in turns",
+               r->flops / r->seconds.median * 1e-12, r->bytes / r->seconds.median * 1e-12, 100 * r->of_read.median,
+               r->read.median * 1e-3);
+    if (r->correct) {
+        print_verdict("oracle", true, "norm-wise error %.1e on a sample of heads", r->error);
+    } else {
+        print_verdict("oracle", false, "%s", r->fault);
+    }
+}
+
+static void show_gpu_progress(double fraction)
+{
+    progress(fraction, "running ...");
+}
+
+static int run_gpu_batch(void)
+{
+    static const bench_case batch = {.kind = BENCH_GPU,
+                                     .shape = {.n_seq = 32,
+                                               .n_q = 1,
+                                               .n_head = 128,
+                                               .d_k = 576,
+                                               .d_v = 512,
+                                               .page_size = 64,
+                                               .n_key = 4096,
+                                               .ragged = true,
+                                               .dtype = MLA_DTYPE_BF16}};
+    const bench_settings settings = {.n_sample = N_SAMPLE, .budget = 4, .progress = show_gpu_progress};
+    static bench_result result;
+    progress(-1, "filling a cache ...");
+    int code = bench_measure_gpu(&batch, &settings, &result, print_gpu_batch);
+    progress_clear();
+    return code == CLI_OK && !result.correct ? CLI_FAILED : code;
 }
 
 static int run(int argc, char **argv)
@@ -250,6 +298,8 @@ static int run(int argc, char **argv)
         snprintf(heading, sizeof heading, "The decode step on %s", gpu.name);
         print_heading(3, heading);
         int on_gpu = replay_capture(path, &(replay_options){.check = true, .backend = MLA_BACKEND_CUDA});
+        code = on_gpu > code ? on_gpu : code;
+        on_gpu = run_gpu_batch();
         code = on_gpu > code ? on_gpu : code;
     }
     printf("\n%s\n", code == CLI_OK       ? "All results agree with the oracle. Next: mla bench --quick, mla --help."

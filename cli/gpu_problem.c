@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+#include "cli.h"
 #include "mla/mla_gpu.h"
 
 #define GPU 0
@@ -130,11 +131,12 @@ void gpu_problem_release(gpu_problem *g)
     free(g);
 }
 
-mla_status gpu_attention(const mla_problem *host)
+mla_status gpu_attention(const mla_problem *host, mla_arithmetic *arithmetic)
 {
     gpu_problem *g;
     mla_status status = gpu_problem_make(host, &g);
     if (status == MLA_STATUS_OK) {
+        *arithmetic = cli_arithmetic_of(&g->problem, NULL);
         status = mla_attention(&g->problem, NULL);
     }
     if (status == MLA_STATUS_OK) {

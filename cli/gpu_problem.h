@@ -16,7 +16,7 @@ const mla_problem *gpu_problem_of(const gpu_problem *twin);
 mla_status gpu_problem_fetch(const gpu_problem *twin);
 void gpu_problem_release(gpu_problem *twin); /* NULL is fine */
 
-/* mla_attention() on the GPU: all of the above. */
-mla_status gpu_attention(const mla_problem *host);
+/* mla_attention() on the GPU: all of the above, and what it computes in. */
+mla_status gpu_attention(const mla_problem *host, mla_arithmetic *arithmetic);
 
 #endif

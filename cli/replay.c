@@ -223,7 +223,7 @@ static int replay(const capture *c, const replay_options *options, void *o, floa
     bool good = true;
     if (options->check) {
         verify_truth truth;
-        status = verify_prepare(&problem, &truth);
+        status = verify_prepare(&problem, info.arithmetic, &truth);
         if (status != MLA_STATUS_OK) {
             return cli_fail_status("the oracle", status);
         }

@@ -250,17 +250,6 @@ static mla_status score(const mla_problem *absolutes, verify_truth *truth, float
     return run_oracle(&p);
 }
 
-/* Will the library compute it in fixed point? What it makes of a problem that it refuses is not the question here. */
-static bool in_fixed_point(const mla_problem *problem)
-{
-    mla_plan *plan = NULL;
-    mla_plan_info info;
-    bool fixed = mla_plan_build(problem, NULL, &plan) == MLA_STATUS_OK &&
-                 mla_plan_describe(plan, &info) == MLA_STATUS_OK && info.arithmetic == MLA_ARITHMETIC_INT16;
-    mla_plan_free(plan);
-    return fixed;
-}
-
 static void find_weight_rms(verify_truth *truth)
 {
     int64_t n_pair = truth->n_row * truth->n_head;
@@ -275,7 +264,7 @@ static void find_weight_rms(verify_truth *truth)
     }
 }
 
-mla_status verify_prepare(const mla_problem *problem, verify_truth *truth)
+mla_status verify_prepare(const mla_problem *problem, mla_arithmetic arithmetic, verify_truth *truth)
 {
     double begin = cli_now();
     *truth = (verify_truth){0};
@@ -303,18 +292,10 @@ mla_status verify_prepare(const mla_problem *problem, verify_truth *truth)
         break;
     default: break;
     }
-    mla_plan *plan;
-    mla_plan_info info;
-    mla_status planned = mla_plan_build(problem, NULL, &plan);
-    if (planned != MLA_STATUS_OK) {
-        return planned;
-    }
-    mla_plan_describe(plan, &info);
-    mla_plan_free(plan);
-    truth->p_step += info.arithmetic == MLA_ARITHMETIC_BF16  ? 0x1p-8 /* half a step, since they go to the nearest */
-                     : info.arithmetic == MLA_ARITHMETIC_F16 ? 0x1p-11
-                                                             : 0;
-    bool f16 = info.arithmetic == MLA_ARITHMETIC_F16 ||
+    truth->p_step += arithmetic == MLA_ARITHMETIC_BF16  ? 0x1p-8 /* half a step, since they go to the nearest */
+                     : arithmetic == MLA_ARITHMETIC_F16 ? 0x1p-11
+                                                        : 0;
+    bool f16 = arithmetic == MLA_ARITHMETIC_F16 ||
                (problem->p_rounding == MLA_P_ROUND_16BIT && problem->q.dtype == MLA_DTYPE_F16);
     truth->p_step_least += f16 ? 0x1p-24 : 0;
     truth->lse_unit = problem->lse_base == MLA_LSE_BASE2 ? 1 / log(2) : 1;
@@ -369,7 +350,7 @@ mla_status verify_prepare(const mla_problem *problem, verify_truth *truth)
         if (status == MLA_STATUS_OK) {
             status = score(&absolutes, truth, scratch);
         }
-        if (status == MLA_STATUS_OK && in_fixed_point(problem)) {
+        if (status == MLA_STATUS_OK && arithmetic == MLA_ARITHMETIC_INT16) {
             find_weight_rms(truth);
             status = truth->weight_rms != NULL ? MLA_STATUS_OK : MLA_STATUS_OUT_OF_MEMORY;
         }

@@ -46,10 +46,10 @@ typedef struct verify_report {
 } verify_report;
 
 /*
- * Runs the oracle on the problem (its o and lse are not touched), and twice more for the bound. With two segments their
- * descales must have one sign. MLA_STATUS_OUT_OF_MEMORY, or what the library returns.
+ * Runs the oracle on the problem (its o and lse are not touched), and twice more for the bound, which is that of what the
+ * result is computed in (mla_plan_info.arithmetic). With two segments their descales must have one sign. MLA_STATUS_OUT_OF_MEMORY, or what the library returns.
  */
-mla_status verify_prepare(const mla_problem *problem, verify_truth *truth);
+mla_status verify_prepare(const mla_problem *problem, mla_arithmetic arithmetic, verify_truth *truth);
 void verify_release(verify_truth *truth); /* a zeroed one is fine */
 
 /* What element (row, head, column) of an output of that dtype may differ by; column -1: of lse. */

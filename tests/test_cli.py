@@ -157,6 +157,8 @@ def wrong_command_lines_are_refused_in_one_sentence():
                        (["check", "--seconds", "-1"], "'-1'"), (["check", "--seed", "-1"], "'-1'"),
                        (["check", "--cases", "99999999999999999999"], "999"),
                        (["bench", "--threads", "1,,2"], "'1,,2'"), (["bench", "--samples", "1"], "'1'"),
+                       (["bench", "--backend", "tpu"], "'tpu'"),
+                       (["bench", "--threads", "2", "--backend", "cuda"], "--threads is about CPUs"),
                        (["bench", "--rival-isa", "sse"], "'sse'"), (["bench", "--filter", "no such shape"], "no such"),
                        (["bench", "--list", "--filter", "no such shape"], "no such"),
                        (["bench", "--filter", "h16 s65536", "--threads", "1"], "two threads"),
@@ -718,7 +720,7 @@ def examples_name_what_exists():
 
 
 @test
-def run_and_check_on_a_gpu():
+def run_check_and_bench_on_a_gpu():
     """On the emulated driver where this build has it and kernels for it; else there must be a GPU, or a sentence."""
     build, capture = pathlib.Path(MLA).parent, ROOT / "tests/data/deepseek_decode.safetensors"
     emulated = build / "tests/emulated_cuda"
@@ -730,9 +732,21 @@ def run_and_check_on_a_gpu():
         assert "8 passed" in out and "CUDA kernels" in out, out
         out, error = mla("run", "--backend", "cuda", capture, code=2, environment={**environment, "EMULATED_GPUS": "0"})
         assert "the driver finds none" in error, error
+        path, step = FOLDER / "gpu.json", ["bench", "--backend", "cuda", "--filter", "h16 s64 "]
+        told = mla(*step, "--samples", "3", "--json", path, environment=environment)[0]
+        facts = json.loads(path.read_text())
+        row, = facts["results"]
+        assert row["name"] in told and "% of copying" in told and "emulated GPU" == facts["hardware"]["gpu"], told
+        assert row["kind"] == "gpu" and row["kernel"] == "generic" and row["correct"] and 0 < row["error_normwise"] < 2e-3
+        assert row["bytes"] == 64 * 576 * 2 + 16 * (576 + 512) * 2 and row["flops"] == 2 * 16 * 64 * (576 + 512), row
+        share = [row["bytes"] / s * 1e-9 / c for s, c in zip(row["raw"]["seconds"], row["raw"]["copy_gb_per_s"])]
+        assert len(share) == 3 and math.isclose(sorted(share)[1], row["of_copying"]["median"]), row
+        assert "the driver finds none" in mla(*step, code=2, environment={**environment, "EMULATED_GPUS": "0"})[1]
+        names = mla("bench", "--backend", "cuda", "--list")[0].splitlines()
+        assert len(names) > 8 and not {name.split()[0] for name in names} - {"gpu"} and "gpu " not in mla("bench", "--list")[0]
     else:
         out, error = mla("run", "--check", "--backend", "cuda", capture, code=(0, 2))
-        assert "cuda generic" in out or "CUDA" in error, out + error
+        assert "cuda " in out or "CUDA" in error, out + error
     assert "what the others are checked against" in mla("check", "--backend", "ref", code=2)[1]
 
 

@@ -1,6 +1,6 @@
 /*
- * cuda_dense_few_sm90.c - the variant for dense decode with few query rows on Hopper: kernels/dense_few_sm90.cu and
- * dense_few_combine_sm90.cu.
+ * cuda_dense_few_sm90.c - the variant for dense decode with few query rows on Hopper: kernels/dense_few_sm90.cu,
+ * dense_few_causal_sm90.cu and dense_few_combine_sm90.cu.
  *
  * The host knows shapes only. Who computes what follows from the lengths, which every thread block reads for itself, so
  * that a captured graph follows lengths that change.
@@ -21,6 +21,12 @@ static int64_t count_rows(const mla_shape *shape)
     return shape->n_q * shape->group;
 }
 
+/* Has the causal rule a say? */
+static bool is_causal(const mla_problem *problem, const mla_shape *shape)
+{
+    return problem->segment[0].visible.rule == MLA_VISIBLE_CAUSAL && shape->n_q > 1;
+}
+
 static int64_t count_parts(const mla_cuda_device *device)
 {
     return device->n_sm < DENSE_FEW_SM90_MAX_PART ? device->n_sm : DENSE_FEW_SM90_MAX_PART;
@@ -33,12 +39,17 @@ static bool serves(const mla_cuda_device *device, const mla_problem *problem, co
            mla_dense_sm90_is_tiled(problem->q.data, shape->q_stride, q_extent, 3);
 }
 
-/* [bf16, f16][d_k 576, 512][rows 8, 16, 32] */
-static const char *const decode_name[2][2][3] =
-    {{{"dense_few_sm90_bf16_576_8", "dense_few_sm90_bf16_576_16", "dense_few_sm90_bf16_576_32"},
-      {"dense_few_sm90_bf16_512_8", "dense_few_sm90_bf16_512_16", "dense_few_sm90_bf16_512_32"}},
-     {{"dense_few_sm90_f16_576_8", "dense_few_sm90_f16_576_16", "dense_few_sm90_f16_576_32"},
-      {"dense_few_sm90_f16_512_8", "dense_few_sm90_f16_512_16", "dense_few_sm90_f16_512_32"}}};
+/* [rows that see different keys][bf16, f16][d_k 576, 512][rows 8, 16, 32] */
+static const char *const decode_image[2] = {"dense_few_sm90", "dense_few_causal_sm90"};
+static const char *const decode_name[2][2][2][3] =
+    {{{{"dense_few_sm90_bf16_576_8", "dense_few_sm90_bf16_576_16", "dense_few_sm90_bf16_576_32"},
+       {"dense_few_sm90_bf16_512_8", "dense_few_sm90_bf16_512_16", "dense_few_sm90_bf16_512_32"}},
+      {{"dense_few_sm90_f16_576_8", "dense_few_sm90_f16_576_16", "dense_few_sm90_f16_576_32"},
+       {"dense_few_sm90_f16_512_8", "dense_few_sm90_f16_512_16", "dense_few_sm90_f16_512_32"}}},
+     {{{"dense_few_causal_sm90_bf16_576_8", "dense_few_causal_sm90_bf16_576_16", "dense_few_causal_sm90_bf16_576_32"},
+       {"dense_few_causal_sm90_bf16_512_8", "dense_few_causal_sm90_bf16_512_16", "dense_few_causal_sm90_bf16_512_32"}},
+      {{"dense_few_causal_sm90_f16_576_8", "dense_few_causal_sm90_f16_576_16", "dense_few_causal_sm90_f16_576_32"},
+       {"dense_few_causal_sm90_f16_512_8", "dense_few_causal_sm90_f16_512_16", "dense_few_causal_sm90_f16_512_32"}}}};
 static const char *const combine_name[2][3] = {{"dense_few_sm90_combine_bf16_8", "dense_few_sm90_combine_bf16_16",
                                                 "dense_few_sm90_combine_bf16_32"},
                                                {"dense_few_sm90_combine_f16_8", "dense_few_sm90_combine_f16_16",
@@ -62,11 +73,11 @@ static mla_status share_multiprocessor(const mla_cuda_device *device, cuda_funct
 static mla_status build(const mla_cuda_device *device, const mla_problem *problem, const mla_shape *shape,
                         mla_plan *plan)
 {
-    const int f16 = problem->q.dtype == MLA_DTYPE_F16, narrow = shape->d_k == 512;
+    const int f16 = problem->q.dtype == MLA_DTYPE_F16, narrow = shape->d_k == 512, causal = is_causal(problem, shape);
     const int32_t rows = dense_few_sm90_padded(count_rows(shape));
     const int size = rows / 16;
     cuda_function decode, combine;
-    MLA_TRY(mla_cuda_kernel_get(device, "dense_few_sm90", decode_name[f16][narrow][size],
+    MLA_TRY(mla_cuda_kernel_get(device, decode_image[causal], decode_name[causal][f16][narrow][size],
                                 DENSE_FEW_SM90_SHARED_BYTES(rows, (int32_t)shape->d_k), &decode));
     MLA_TRY(mla_cuda_kernel_get(device, "dense_few_combine_sm90", combine_name[f16][size], 0, &combine));
     MLA_TRY(share_multiprocessor(device, decode));
@@ -77,7 +88,7 @@ static mla_status build(const mla_cuda_device *device, const mla_problem *proble
     plan->n_item = count_parts(device);
     plan->n_slot = 2 * count_parts(device);
     plan->workspace_bytes =
-        DENSE_FEW_SM90_WORDS_BYTES + (size_t)(plan->n_slot * rows * (DENSE_FEW_SM90_D_V + 1)) * sizeof(float);
+        DENSE_FEW_SM90_TO_FOLD_BYTES + (size_t)(plan->n_slot * rows * (DENSE_FEW_SM90_D_V + 1)) * sizeof(float);
     return MLA_STATUS_OK;
 }
 
@@ -97,9 +108,8 @@ static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, co
     a.page_table_stride = segment->page_table.stride[0];
     a.o = problem->o.data;
     a.lse = mla_tensor_present(&problem->lse) ? problem->lse.data : NULL;
-    a.arrived = (uint64_t *)(uintptr_t)workspace;
-    a.folded = (int32_t *)(a.arrived + plan->n_item + 1);
-    a.piece_o = (float *)(uintptr_t)(workspace + DENSE_FEW_SM90_WORDS_BYTES);
+    a.to_fold = (dense_few_sm90_fold *)(uintptr_t)workspace;
+    a.piece_o = (float *)(uintptr_t)(workspace + DENSE_FEW_SM90_TO_FOLD_BYTES);
     a.piece_lse = a.piece_o + plan->n_slot * rows * DENSE_FEW_SM90_D_V;
     memcpy(a.o_stride, shape->o_stride, sizeof a.o_stride);
     memcpy(a.lse_stride, shape->lse_stride, sizeof a.lse_stride);
@@ -109,7 +119,7 @@ static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, co
     a.head_per_kv = (int32_t)shape->group;
     a.n_row = (int32_t)count_rows(shape);
     a.n_q = (int32_t)shape->n_q;
-    a.causal = segment->visible.rule == MLA_VISIBLE_CAUSAL && shape->n_q > 1;
+    a.causal = is_causal(problem, shape);
     a.page_size = (int32_t)page;
     a.page_shift = (page & (page - 1)) == 0 ? __builtin_ctzll((uint64_t)page) : -1;
     a.n_page = (int32_t)keys->n_page;
@@ -118,16 +128,19 @@ static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, co
     a.lse_unit = problem->lse_base == MLA_LSE_NATURAL ? 0.69314718f : 1.0f;
     a.lse_empty = (float)mla_empty_lse(problem->lse_empty);
     int64_t n_item = shape->n_seq * shape->n_kv_head, n_cut = plan->n_item - 1;
-    a.combine_items = n_item <= n_cut;
+    a.fold_items = n_item <= n_cut;
     a.item_cost = 4 + rows / 4;
     a.share_pieces = n_item <= SHARE_PIECES_ITEMS;
     const int32_t n_task = rows * 2, n_warp = DENSE_FEW_SM90_COMBINE_THREADS / 32;
     a.combine_chunks = a.share_pieces ? n_task : n_task / n_warp;
 
-    cuda_tensor_map q_map, k_map;
+    cuda_tensor_map q_map, k_map, o_map; /* queries and results go in boxes of all the rows of a kv head */
     int64_t q_dim[5] = {shape->d_k, shape->group, shape->n_kv_head, shape->n_q, shape->n_seq};
     int64_t q_stride[4] = {shape->q_stride[2], shape->group * shape->q_stride[2], shape->q_stride[1],
                            shape->q_stride[0]};
+    int64_t o_dim[5] = {DENSE_FEW_SM90_D_V, shape->group, shape->n_kv_head, shape->n_q, shape->n_seq};
+    int64_t o_stride[4] = {shape->o_stride[2], shape->group * shape->o_stride[2], shape->o_stride[1],
+                           shape->o_stride[0]};
     uint32_t q_box[5] = {64, (uint32_t)shape->group, 1, (uint32_t)shape->n_q, 1};
     int64_t k_dim[4] = {shape->d_k, page, shape->n_kv_head, keys->n_page};
     int64_t k_stride[3] = {keys->k_stride[1], keys->k_stride[2], keys->k_stride[0]};
@@ -135,7 +148,9 @@ static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, co
     MLA_TRY(mla_dense_sm90_map(driver, &q_map, problem->q.dtype, problem->q.data, 5, q_dim, q_stride, q_box, true));
     MLA_TRY(mla_dense_sm90_map(driver, &k_map, segment->k.dtype, segment->k.data, 4, k_dim, k_stride, k_box, true));
 
-    void *parameters[] = {&q_map, &k_map, &a}, *combine_parameters[] = {&a};
+    MLA_TRY(mla_dense_sm90_map(driver, &o_map, problem->o.dtype, problem->o.data, 5, o_dim, o_stride, q_box, true));
+
+    void *parameters[] = {&q_map, &k_map, &o_map, &a}, *combine_parameters[] = {&a};
     MLA_TRY(mla_dense_sm90_launch(driver, plan->function[FUNCTION_DECODE], plan->n_item, DENSE_FEW_SM90_THREADS,
                                   DENSE_FEW_SM90_SHARED_BYTES(rows, (uint32_t)shape->d_k), stream, parameters,
                                   "launching attention"));

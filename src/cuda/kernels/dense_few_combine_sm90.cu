@@ -2,7 +2,7 @@
  * dense_few_combine_sm90.cu - folds the pieces of items that were cut, in their order, into o and lse.
  *
  * A task is 128 columns of 8 rows as one warp of the decode kernel has them: 32 columns in all, in two runs of 16. It is
- * four 8x8 blocks for few_write(). Where many items may be cut, a warp folds a task; where few, each into many pieces,
+ * four 8x8 blocks for write_blocks(). Where many items may be cut, a warp folds a task; where few, each into many pieces,
  * the eight warps of a thread block share the pieces of one task.
  */
 #include "dense_few_sm90.cuh"
@@ -10,47 +10,31 @@
 namespace {
 
 constexpr int n_thread = DENSE_FEW_SM90_COMBINE_THREADS, n_warp = n_thread / 32;
-struct found {
-    int request, head;
-    line_cuts cuts;
-};
 
-/* What thread block `index` has to fold; cuts.n = 0: nothing. */
-__device__ __forceinline__ void find(const dense_few_sm90_args &a, int index, int64_t (&scratch)[n_warp], found &to)
+/*
+ * Four blocks of 8 columns and 8 rows, as accumulators have them: block k in v[k], two rows of one column a word, are
+ * columns 64 (pair * 2 + k / 2) + 16 warp + 8 (k % 2) on. Writes them to o, 16 bytes a lane.
+ */
+template <typename T>
+__device__ __forceinline__ void write_blocks(const dense_few_sm90_args &a, uint32_t (&v)[4], int request, int kv_head,
+                                             int first_row, int pair, int warp, int lane)
 {
-    if (threadIdx.x == 0) {
-        to.cuts.n = 0;
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        v[k] = transpose_matrix(v[k]);
     }
-    const line_input in = few_line(a);
-    const line_share line = line_weigh<n_thread>(in, scratch);
-    line_item item;
-    if (a.combine_items) { /* of items */
-        const int request = index / a.n_kv_head, head = index % a.n_kv_head;
-        if (request >= line.begin && request < line.end) {
-            int64_t at = line.before;
-            for (int i = line.begin; i < request; i++) {
-                at += line_weight(in, line_length(in, i));
-            }
-            const int length = line_length(in, request);
-            item = {request, head, line_tiles(length), at * in.n_copy + (int64_t)head * line_weight(in, length)};
-            to = {request, head, line_cuts_of(in, line, item)};
-        }
-    } else {
-        const int p = index + 1;
-        if (p < line.parts && line_find(in, line, line_boundary(in, line, p), item)) {
-            const line_cuts cuts = line_cuts_of(in, line, item);
-            if (cuts.n > 0 && cuts.first == p) { /* the first cut answers for its item */
-                to = {item.request, item.copy, cuts};
-            }
-        }
+    quad_transpose(v, lane);
+    const int row = first_row + lane / 4, column = (pair * 2 + (lane >> 1 & 1)) * 64 + warp * 16 + (lane & 1) * 8;
+    if (row < a.n_row) {
+        T *to = static_cast<T *>(a.o) + few_row_offset(a, a.o_stride, request, kv_head, row) + column;
+        *reinterpret_cast<uint4 *>(to) = make_uint4(v[0], v[1], v[2], v[3]);
     }
-    __syncthreads();
 }
 
 __device__ __forceinline__ void add_weighted(float4 &o, const float4 &x, float w0, float w1)
 {
-    o.x = few_add(o.x, w0, x.x), o.y = few_add(o.y, w1, x.y);
-    o.z = few_add(o.z, w0, x.z), o.w = few_add(o.w, w1, x.w);
+    o.x = fmaf(w0, x.x, o.x), o.y = fmaf(w1, x.y, o.y);
+    o.z = fmaf(w0, x.z, o.z), o.w = fmaf(w1, x.w, o.w);
 }
 
 /* The two accumulators of a task that a lane folds, and where they are in a piece. */
@@ -65,22 +49,21 @@ template <int rows> struct task_place {
         row = 8 * j + lane % 4 * 2;
         at = ((2 * pair * (rows / 8) + j) * 4 + warp) * 32 + lane;
     }
-    __device__ __forceinline__ void load(const dense_few_sm90_args &a, const line_cuts &cuts, int i,
-                                         float4 (&x)[2]) const
+    __device__ __forceinline__ void load(const dense_few_sm90_args &a, int first_cut, int i, float4 (&x)[2]) const
     {
         const float4 *from =
-            reinterpret_cast<const float4 *>(a.piece_o) + (int64_t)line_piece(cuts.first, i) * (rows * 128) + at;
+            reinterpret_cast<const float4 *>(a.piece_o) + (int64_t)line_piece(first_cut, i) * (rows * 128) + at;
         x[0] = __ldcg(from), x[1] = __ldcg(from + rows / 8 * 128);
     }
 };
 
 template <typename T, int rows>
-__device__ __forceinline__ void write(const dense_few_sm90_args &a, const found &at, const task_place<rows> &task,
-                                      const float4 (&o)[2])
+__device__ __forceinline__ void write(const dense_few_sm90_args &a, const dense_few_sm90_fold &at,
+                                      const task_place<rows> &task, const float4 (&o)[2])
 {
     uint32_t v[4] = {pack(o[0].x, o[0].y, T()), pack(o[0].z, o[0].w, T()), pack(o[1].x, o[1].y, T()),
                      pack(o[1].z, o[1].w, T())};
-    few_write<T>(a, v, at.request, at.head, task.j * 8, task.pair, task.warp, threadIdx.x % 32);
+    write_blocks<T>(a, v, at.request, at.head, task.j * 8, task.pair, task.warp, threadIdx.x % 32);
 }
 
 template <typename T, int rows> __device__ __forceinline__ void combine(const dense_few_sm90_args &a)
@@ -90,28 +73,16 @@ template <typename T, int rows> __device__ __forceinline__ void combine(const de
         float4 partial[n_warp][32][2]; /* after it */
     } sum_up;
     float(&weight)[DENSE_FEW_SM90_MAX_PART][rows] = sum_up.weight;
-    __shared__ int64_t scratch[n_warp];
-    __shared__ found at;
-    static_assert(sizeof sum_up + sizeof scratch + sizeof at + DENSE_FEW_SM90_SHARED_BYTES(rows, 576) + 3 * 1024 <=
-                      228 * 1024,
+    static_assert(sizeof sum_up + DENSE_FEW_SM90_SHARED_BYTES(rows, 576) + 3 * 1024 <= 228 * 1024,
                   "no room beside the decode kernel");
     const int chunk = blockIdx.x % a.combine_chunks;
     launch_dependents();
-    /* lengths are older than the kernel before this one, so looking at them need not wait for it */
-    find(a, blockIdx.x / a.combine_chunks, scratch, at);
-    const found here = at;
     const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
     wait_for_prerequisites();
-    if (here.cuts.n == 0) {
+    const int4 words = __ldcg(reinterpret_cast<const int4 *>(a.to_fold + blockIdx.x / a.combine_chunks));
+    const dense_few_sm90_fold here = {words.x, words.y, words.z, words.w};
+    if (here.n == 0) {
         return;
-    }
-    if (here.cuts.n == 1) {
-        if (__ldcg(a.folded + here.cuts.first)) {
-            return;
-        }
-        if (chunk == 0 && thread == 0) {
-            a.arrived[here.cuts.first] = 0; /* it came too late */
-        }
     }
     /* the first pieces are on their way while the weights are made */
     const task_place<rows> task(a.share_pieces ? chunk : chunk * n_warp + warp);
@@ -120,8 +91,8 @@ template <typename T, int rows> __device__ __forceinline__ void combine(const de
     float4 x[ahead][2];
 #pragma unroll
     for (int i = 0; i < ahead; i++) {
-        if (begin + i * step <= here.cuts.n) {
-            task.load(a, here.cuts, begin + i * step, x[i]);
+        if (begin + i * step <= here.n) {
+            task.load(a, here.first, begin + i * step, x[i]);
         }
     }
 
@@ -133,8 +104,8 @@ template <typename T, int rows> __device__ __forceinline__ void combine(const de
 #pragma unroll
         for (int i = 0; i < most; i++) {
             const int piece = i * sharing + first;
-            e[i] = piece <= here.cuts.n ? __ldcg(a.piece_lse + (int64_t)line_piece(here.cuts.first, piece) * rows + row)
-                                        : -INFINITY;
+            e[i] =
+                piece <= here.n ? __ldcg(a.piece_lse + (int64_t)line_piece(here.first, piece) * rows + row) : -INFINITY;
             top = fmaxf(top, e[i]);
         }
 #pragma unroll
@@ -156,7 +127,7 @@ template <typename T, int rows> __device__ __forceinline__ void combine(const de
 #pragma unroll
         for (int i = 0; i < most; i++) {
             const int piece = i * sharing + first;
-            if (piece <= here.cuts.n) {
+            if (piece <= here.n) {
                 weight[piece][row] = e[i] * inverse;
             }
         }
@@ -168,18 +139,18 @@ template <typename T, int rows> __device__ __forceinline__ void combine(const de
     __syncthreads();
 
     float4 o[2] = {make_float4(0.0f, 0.0f, 0.0f, 0.0f), make_float4(0.0f, 0.0f, 0.0f, 0.0f)};
-    for (int from = begin; from <= here.cuts.n; from += ahead * step) {
+    for (int from = begin; from <= here.n; from += ahead * step) {
         if (from > begin) {
 #pragma unroll
             for (int i = 0; i < ahead; i++) {
-                if (from + i * step <= here.cuts.n) {
-                    task.load(a, here.cuts, from + i * step, x[i]);
+                if (from + i * step <= here.n) {
+                    task.load(a, here.first, from + i * step, x[i]);
                 }
             }
         }
 #pragma unroll
         for (int i = 0; i < ahead; i++) {
-            if (from + i * step <= here.cuts.n) {
+            if (from + i * step <= here.n) {
                 const float w0 = weight[from + i * step][task.row], w1 = weight[from + i * step][task.row + 1];
                 add_weighted(o[0], x[i][0], w0, w1);
                 add_weighted(o[1], x[i][1], w0, w1);

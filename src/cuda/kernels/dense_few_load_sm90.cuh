@@ -1,5 +1,5 @@
 /*
- * dense_few_load_sm90.cuh - part of dense_few_sm90.cu: shared memory, the walk of a thread block over its part of the
+ * dense_few_load_sm90.cuh - part of dense_few_decode_sm90.cuh: shared memory, the walk of a thread block over its part of the
  * line, and the two warps that load.
  */
 #ifndef MLA_DENSE_FEW_LOAD_SM90_CUH
@@ -22,16 +22,14 @@ struct cut {
 struct alignas(16) few_shared {
     int4 note[n_note];   /* of segments in turn: request (-1: no more), length, first tile, end tile */
     int2 note_2[n_note]; /* kv head, place of the piece (-1: the result is complete) */
-    float row[4][32];    /* what the warps tell each other about rows */
+    float row[2][4][32]; /* what the warps tell each other about rows */
+    alignas(16) float maximum[32], inverse[32]; /* of rows at the end of a segment; 1 / sum */
     cut limit[2];
-    int two[2];                      /* is it the only cut of its item? */
-    int folds;                       /* the last segment is joined with the piece behind it, which is in the ring */
-    alignas(16) float other_lse[32]; /* of that piece */
-    int known[n_slot];               /* does the page exist? in the place of the tile's first box */
+    line_item last_item; /* where the part ends */
+    int there[n_slot]; /* keys of a tile that exist, 0 where its page does not; in the place of the tile's first box */
     int64_t scratch[DENSE_FEW_SM90_THREADS / 32];
     uint64_t full[n_slot], empty[n_slot];
     uint64_t q_full[2], q_empty[2];
-    uint64_t decided; /* folds is set */
 };
 
 /* Shared memory: the ring, q in boxes of `rows` x 64 columns, P^T, the struct above. */
@@ -60,11 +58,9 @@ struct walk {
     int request, head, tile, end, length;
     bool last;
 
-    __device__ __forceinline__ void look(const dense_few_sm90_args &a, const cut &limit)
+    __device__ __forceinline__ bool complete() const
     {
-        length = line_length(few_line(a), request);
-        last = request == limit.request && head == limit.head;
-        end = last ? limit.tile : line_tiles(length);
+        return tile == 0 && end == line_tiles(length);
     }
     __device__ __forceinline__ bool begin(const dense_few_sm90_args &a, const few_shared &sh)
     {
@@ -89,7 +85,9 @@ struct walk {
             (request == to.request && (head > to.head || (head == to.head && tile >= to.tile)))) {
             return false;
         }
-        look(a, to);
+        length = line_length(few_line(a), request);
+        last = request == to.request && head == to.head;
+        end = last ? to.tile : line_tiles(length);
         return true;
     }
 };
@@ -129,7 +127,7 @@ __device__ void load_keys(const dense_few_sm90_args &a, const tensor_map *k_map,
                 if (lane == 0) {
                     const uint32_t full = shared_address(&sh.full[at.slot]);
                     if (b == 0) {
-                        sh.known[at.slot] = known;
+                        sh.there[at.slot] = known ? max(0, min(w.length - tile * 64, 64)) : 0;
                     }
                     barrier_expect(full, box_bytes);
                     tma_load(shared + at.slot * box_bytes, k_map, full, b * 64, slot, w.head, page, l2_evict_first);
@@ -138,50 +136,29 @@ __device__ void load_keys(const dense_few_sm90_args &a, const tensor_map *k_map,
             }
             __syncwarp();
         }
-    }
-    if (!sh.two[1]) {
-        return;
-    }
-    /* the piece behind the last cut was begun first and is most likely there */
-    const int cut = blockIdx.x + 1;
-    bool folds = false;
-    if (lane == 0) {
-        folds = load_acquire(a.arrived + cut) == few_arrived_tag;
-        if (folds) {
-            a.arrived[cut] = 0;
-            fence_async_proxy_all();
-        }
-        sh.folds = folds;
-        barrier_arrive(shared_address(&sh.decided));
-    }
-    if (!__shfl_sync(~0u, folds, 0)) {
-        return;
-    }
-    const float *from = a.piece_o + (int64_t)(2 * cut) * (rows * 512);
+        if (w.complete()) { /* places for the result */
 #pragma unroll 1
-    for (int b = 0; b < rows / 4; b++) {
-        barrier_wait(shared_address(&sh.empty[at.slot]), at.parity ^ 1);
-        if (lane == 0) {
-            const uint32_t full = shared_address(&sh.full[at.slot]);
-            barrier_expect(full, box_bytes + (b == 0 ? rows * 4 : 0));
-            bulk_load(shared + at.slot * box_bytes, from + b * (box_bytes / 4), full, box_bytes);
-            if (b == 0) {
-                bulk_load(shared_address(sh.other_lse), a.piece_lse + (int64_t)(2 * cut) * rows, full, rows * 4);
+            for (int i = 0; i < rows / 8; i++) {
+                barrier_wait(shared_address(&sh.empty[at.slot]), at.parity ^ 1);
+                if (lane == 0) {
+                    barrier_arrive(shared_address(&sh.full[at.slot]));
+                }
+                at.next();
             }
         }
-        at.next();
     }
 }
 
 template <int rows, int n_box>
-__device__ void load_queries(const dense_few_sm90_args &a, const tensor_map *q_map, uint32_t shared, few_shared &sh)
+__device__ void load_queries(const dense_few_sm90_args &a, const tensor_map *q_map, uint32_t shared, few_shared &sh,
+                             const line_share &line)
 {
     using layout = memory<rows, n_box>;
     walk w;
     ring<layout::n_q> at;
     int segment = 0;
     for (bool more = w.begin(a, sh); more; more = w.next(a, sh), segment++) {
-        const bool complete = w.tile == 0 && w.end == line_tiles(w.length);
+        const bool complete = w.complete();
         const uint32_t full = shared_address(&sh.q_full[at.slot]);
         barrier_wait(shared_address(&sh.q_empty[at.slot]), at.parity ^ 1);
         sh.note[segment % n_note] = make_int4(w.request, w.length, w.tile, w.end);
@@ -193,6 +170,11 @@ __device__ void load_queries(const dense_few_sm90_args &a, const tensor_map *q_m
                      w.head, 0, w.request, l2_evict_first);
         }
         at.next();
+        if (w.tile == 0 && (a.fold_items || !complete)) { /* the part with an item's first piece */
+            a.to_fold[a.fold_items ? w.request * a.n_kv_head + w.head : blockIdx.x] =
+                {w.request, w.head, (int)blockIdx.x + 1,
+                 complete ? 0 : line_cuts_of(few_line(a), line, sh.last_item).n};
+        }
     }
     barrier_wait(shared_address(&sh.q_empty[at.slot]), at.parity ^ 1);
     sh.note[segment % n_note].x = -1;

@@ -23,7 +23,7 @@ enum {
 #define DENSE_FEW_SM90_QS(rows) ((rows) < 32 ? 2 : 1) /* how many q */
 #define DENSE_FEW_SM90_Q_BYTES(rows, d_k) (DENSE_FEW_SM90_QS(rows) * (rows) * (d_k) * 2)
 #define DENSE_FEW_SM90_P_BYTES(rows) ((rows) * 64 * 2)
-#define DENSE_FEW_SM90_SMALL_BYTES 1536
+#define DENSE_FEW_SM90_SMALL_BYTES 2048
 #define DENSE_FEW_SM90_SHARED_BYTES(rows, d_k)                                                        \
     (DENSE_FEW_SM90_SLOTS * 8192 + DENSE_FEW_SM90_Q_BYTES(rows, d_k) + DENSE_FEW_SM90_P_BYTES(rows) + \
      DENSE_FEW_SM90_SMALL_BYTES)
@@ -34,19 +34,23 @@ static inline int32_t dense_few_sm90_padded(int64_t rows)
     return rows <= 8 ? 8 : rows <= 16 ? 16 : 32;
 }
 
-/* At the head of the workspace: arrived and folded. */
-#define DENSE_FEW_SM90_WORDS_BYTES 2048
+/* At the head of the workspace: to_fold. */
+#define DENSE_FEW_SM90_TO_FOLD_BYTES 4096
 
-/* Arguments of the decode kernel beside the two tensor maps, and of the combine kernel. */
+/* Pieces of an item, for the combine kernel: of cuts first .. first + n - 1. n is 0 where nothing is cut. */
+typedef struct dense_few_sm90_fold {
+    int32_t request, head, first, n;
+} dense_few_sm90_fold;
+
+/* Arguments of the decode kernels beside the three tensor maps, and of the combine kernel. */
 typedef struct dense_few_sm90_args {
-    const int32_t *length;     /* [n_seq] */
-    const int32_t *page_table; /* [n_seq][..] */
-    void *o;
-    float *lse;        /* may be null */
-    uint64_t *arrived; /* [n_part + 1], by cut: is the piece behind it there? Anything but the tag says no */
-    int32_t *folded;   /* [n_part + 1], by cut: has the decode kernel folded the two pieces? Where there are just two */
-    float *piece_o;    /* [2 n_part][8 x 64 columns][rows / 8][4 warps][32 lanes][4] fp32, normalised */
-    float *piece_lse;  /* [2 n_part][padded rows] base 2 */
+    const int32_t *length;        /* [n_seq] */
+    const int32_t *page_table;    /* [n_seq][..] */
+    void *o;                      /* for the combine kernel: decode has a tensor map */
+    float *lse;                   /* may be null */
+    dense_few_sm90_fold *to_fold; /* by item where fold_items is set, else by cut: [p] is cut p + 1 */
+    float *piece_o;               /* [2 n_part][8 x 64 columns][rows / 8][4 warps][32 lanes][4] fp32, normalised */
+    float *piece_lse;             /* [2 n_part][padded rows] base 2 */
     int64_t page_table_stride;
     int64_t o_stride[3];   /* sequence, token, head; in elements */
     int64_t lse_stride[3]; /* sequence, token, head */
@@ -62,8 +66,8 @@ typedef struct dense_few_sm90_args {
     int32_t n_page;
     int32_t max_length;     /* keys that a row of the page table can hold: lengths beyond it are cut */
     int32_t item_cost;      /* what beginning and ending an item costs, in quarters of a tile */
-    int32_t combine_items;  /* 1: thread blocks of the combine kernel look at one item each, 0: at one cut each */
-    int32_t combine_chunks; /* thread blocks there for one item or cut at most */
+    int32_t fold_items;     /* are there fewer items than cuts? */
+    int32_t combine_chunks; /* thread blocks of the combine kernel for one item or cut at most */
     int32_t share_pieces;   /* the warps of a thread block there share the pieces of one task; else each has tasks */
     float scale_log2;       /* softmax scale * log2(e) */
     float lse_unit;         /* ln(2), or 1 for base 2 */

@@ -42,7 +42,7 @@ __device__ __forceinline__ int line_weight(const line_input &in, int length)
     return in.item_cost + 4 * line_tiles(length);
 }
 
-/* Divisions of 64-bit numbers take long, and most are small. */
+/* Divisions of 64-bit numbers take long and are much code; most are small. */
 __device__ __forceinline__ int64_t line_divide(int64_t a, int64_t b)
 {
     return ((a | b) >> 32) == 0 ? (int64_t)((uint32_t)a / (uint32_t)b) : a / b;
@@ -52,8 +52,10 @@ __device__ __forceinline__ int64_t line_divide(int64_t a, int64_t b)
  * one copy. */
 struct line_share {
     int begin, end;
-    int64_t before, mine, total;
-    int parts; /* that have work */
+    int64_t before, mine;
+    int64_t step; /* all of the line = step * parts + rest */
+    int rest;
+    int parts; /* that have work, 256 at most */
 };
 
 /* Called by all threads; `scratch` is shared memory. */
@@ -80,21 +82,37 @@ __device__ __forceinline__ line_share line_weigh(const line_input &in, int64_t (
     }
     __syncthreads();
     line.before = up_to - line.mine;
-    line.total = 0;
+    int64_t all = 0;
 #pragma unroll
     for (int w = 0; w < n_thread / 32; w++) {
         line.before += w < warp ? scratch[w] : 0;
-        line.total += scratch[w];
+        all += scratch[w];
     }
-    const int64_t parts = line.total * in.n_copy / line_least_part;
-    line.parts = (int)min(max(parts, (int64_t)1), (int64_t)in.n_part);
+    all *= in.n_copy;
+    line.parts = (int)min(max(all / line_least_part, (int64_t)1), (int64_t)in.n_part);
+    line.step = line_divide(all, line.parts);
+    line.rest = (int)(all - line.step * line.parts);
     return line;
 }
 
-/* Where part p begins on the line. */
-__device__ __forceinline__ int64_t line_boundary(const line_input &in, const line_share &line, int p)
+/* Where part p begins on the line: all * p / parts, rounded down. p * rest is below 2^16, so that the half keeps the
+ * quotient further from whole numbers than the error of the division. */
+__device__ __forceinline__ int64_t line_boundary(const line_input &, const line_share &line, int p)
 {
-    return line_divide(line.total * in.n_copy * p, line.parts);
+    return line.step * p + (int)__fdividef((float)(line.rest * p) + 0.5f, (float)line.parts);
+}
+
+/* The first boundary at position y of the line or beyond. */
+__device__ __forceinline__ int line_boundary_from(const line_input &in, const line_share &line, int64_t y)
+{
+    int p = min(max((int)__fdividef((float)y, (float)line.step), 0), line.parts); /* or one beside it */
+    while (p > 0 && line_boundary(in, line, p - 1) >= y) {
+        p--;
+    }
+    while (line_boundary(in, line, p) < y) {
+        p++;
+    }
+    return p;
 }
 
 /* An item on the line. */
@@ -138,15 +156,12 @@ struct line_cuts {
 
 __device__ __forceinline__ line_cuts line_cuts_of(const line_input &in, const line_share &line, const line_item &item)
 {
-    /* boundaries from `low` on leave a piece before them, those up to `high` one behind them; boundary p is at or beyond
-     * y if p >= y parts / all, rounded up */
-    const int64_t all = line.total * in.n_copy, low = item.at + in.item_cost + 4 * in.least_piece - 3,
+    /* boundaries from `low` on leave a piece before them, those up to `high` one behind them */
+    const int64_t low = item.at + in.item_cost + 4 * in.least_piece - 3,
                   high = item.at + in.item_cost + 4 * (int64_t)(item.tiles - in.least_piece);
-    const int64_t first = line_divide(low * line.parts + all - 1, all),
-                  last = line_divide((high + 1) * line.parts + all - 1, all) - 1;
     line_cuts cuts;
-    cuts.first = (int)first;
-    cuts.n = (int)max(min(last, (int64_t)line.parts - 1) - first + 1, (int64_t)0);
+    cuts.first = line_boundary_from(in, line, low);
+    cuts.n = max(min(line_boundary_from(in, line, high + 1), line.parts) - cuts.first, 0);
     return cuts;
 }
 

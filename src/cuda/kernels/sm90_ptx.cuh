@@ -95,19 +95,6 @@ __device__ __forceinline__ void fence_async_proxy_all()
     asm volatile("fence.proxy.async;" ::: "memory");
 }
 
-/* --- words by which thread blocks tell each other what is in memory --- */
-
-__device__ __forceinline__ void store_release(uint64_t *word, uint64_t value)
-{
-    asm volatile("st.release.gpu.global.b64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
-}
-__device__ __forceinline__ uint64_t load_acquire(const uint64_t *word)
-{
-    uint64_t value;
-    asm volatile("ld.acquire.gpu.global.b64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
-    return value;
-}
-
 /* --- TMA --- */
 
 constexpr uint64_t l2_evict_first = 0x12F0000000000000ull;
@@ -137,6 +124,23 @@ __device__ __forceinline__ void bulk_load(uint32_t dst, const void *from, uint32
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst),
                  "l"(from), "r"(bytes), "r"(bar)
                  : "memory");
+}
+
+/* From shared memory, in the bulk group of this thread. */
+__device__ __forceinline__ void tma_store(const tensor_map *map, uint32_t from, int c0, int c1, int c2, int c3, int c4)
+{
+    asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(map),
+                 "r"(from), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+                 : "memory");
+}
+__device__ __forceinline__ void bulk_commit()
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+/* Until shared memory has been read by all of this thread's groups. */
+__device__ __forceinline__ void bulk_wait_read()
+{
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
 __device__ __forceinline__ void tma_prefetch_map(const tensor_map *map)
@@ -182,6 +186,12 @@ __device__ __forceinline__ uint64_t descriptor_n_major(uint32_t address, uint32_
 {
     return (uint64_t)((address & 0x3ffff) >> 4) | ((uint64_t)(box_bytes >> 4) << 16) | ((uint64_t)(1024 >> 4) << 32) |
            (1ull << 62);
+}
+
+/* The same operand `bytes` bytes on. Addresses end below the word's upper half, so that it is no sum of 64 bits. */
+__device__ __forceinline__ uint64_t descriptor_ahead(uint64_t descriptor, uint32_t bytes)
+{
+    return (descriptor & 0xffffffff00000000ull) | ((uint32_t)descriptor + (bytes >> 4));
 }
 
 __device__ __forceinline__ void wgmma_fence()
@@ -320,7 +330,16 @@ __device__ __forceinline__ void store_matrix(uint32_t address, uint32_t a, uint3
                  : "memory");
 }
 
-/* The same with two matrices; lanes 0-15 give the addresses. */
+/* Each matrix transposed: an address is that of a column. */
+__device__ __forceinline__ void store_matrix_transposed(uint32_t address, uint32_t a, uint32_t b, uint32_t c,
+                                                        uint32_t d)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a),
+                 "r"(b), "r"(c), "r"(d)
+                 : "memory");
+}
+
+/* The same as store_matrix() with two matrices; lanes 0-15 give the addresses. */
 __device__ __forceinline__ void store_matrix(uint32_t address, uint32_t a, uint32_t b)
 {
     asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(a), "r"(b) : "memory");

@@ -168,11 +168,15 @@ __device__ void score_role(const dense_sm90_args &a, uint32_t stages, uint32_t q
                 const int t = thread_now();
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
-                    const float before = maximum[i];
-                    if (top[i] * a.scale_log2 > before + 8.0f) {
-                        maximum[i] = ceilf(top[i] * a.scale_log2); /* whole, so that factors are exact powers of two */
+                    const float now = top[i] * a.scale_log2;
+                    int change = 0;
+                    if (now > maximum[i] + 8.0f) {
+                        /* It moves by whole numbers, so that factors are exact powers of two. The first one is exact: a
+                         * row whose keys are few, or score alike, then has probabilities that rounding spares. */
+                        const float steps = ceilf(now - maximum[i]);
+                        change = (int)fmaxf(-steps, -127.0f);
+                        maximum[i] = fmaxf(maximum[i] + steps, now); /* `now` if nothing was seen before */
                     }
-                    const int change = before == maximum[i] ? 0 : (int)fmaxf(before - maximum[i], -127.0f);
                     sum[i] *= power_of_two(change);
                     if ((t & 3) == 0) {
                         sh.rescale[at.stage][(t >> 5 & 3) * 16 + (t >> 2 & 7) + 8 * i] = change;

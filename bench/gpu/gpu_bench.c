@@ -1,7 +1,7 @@
 /*
  * gpu_bench.c - dense decode on the first GPU: time of one call inside a replayed CUDA graph.
  *
- *     gpu_bench [--only WORD] [--json FILE]
+ *     gpu_bench [--only WORD[,WORD...]] [--json FILE]
  *
  * Every row is timed over several sets of pages in turn, together larger than the L2 cache several times over, so that
  * keys come from memory as they do between the layers of a model. A graph holds one call per set; 3 replays warm up,
@@ -104,6 +104,23 @@ static mla_tensor on_gpu(cuda_address address, mla_dtype dtype, int32_t ndim, co
     mla_tensor t = mla_tensor_make((void *)(uintptr_t)address, dtype, ndim, dim);
     t.device.type = MLA_DEVICE_CUDA;
     return t;
+}
+
+/* Does `name` contain one of the words, which commas separate? */
+static bool contains_one(const char *name, const char *words)
+{
+    for (;;) {
+        size_t n = strcspn(words, ",");
+        for (const char *at = name; *at; at++) {
+            if (strncmp(at, words, n) == 0) {
+                return true;
+            }
+        }
+        if (!words[n]) {
+            return false;
+        }
+        words += n + 1;
+    }
 }
 
 static int by_value(const void *a, const void *b)
@@ -263,7 +280,7 @@ int main(int argc, char **argv)
         const row *r = &grid[i];
         char name[64];
         snprintf(name, sizeof name, "b%d_q%d_k%d_h%d", (int)r->b, (int)r->s_q, (int)r->s_k, (int)r->h_q);
-        if (only && !strstr(name, only)) {
+        if (only && !contains_one(name, only)) {
             continue;
         }
         result m = measure(r);

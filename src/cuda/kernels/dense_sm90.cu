@@ -59,6 +59,11 @@ __device__ void score_role(const dense_sm90_args &a, uint32_t stages, uint32_t q
     /* address in a box that this lane gives to ld/stmatrix for columns 0-15; the others follow by exclusive or */
     const uint32_t matrix_at = swizzled(0, threadIdx.x % 128 / 32 * 16 + (lane & 15), lane >> 4);
     uint32_t q[31][4];
+    /* from a shuffle, so that the compiler knows them to be the same in all threads: else each product waits for registers
+     * to be copied */
+    const uint64_t ring_at = descriptor_k_major(__shfl_sync(~0u, stages, 0)),
+                   rest_at = descriptor_plain(__shfl_sync(~0u, q_rest, 0)),
+                   rope_at = descriptor_k_major(__shfl_sync(~0u, q_rest + 2048, 0));
     ring at;
     for (int request = sh.part.x; request <= sh.place.w; request++) {
         int length, tile, end, piece, all_visible; /* all_visible: keys that all rows of the block see */
@@ -108,21 +113,22 @@ __device__ void score_role(const dense_sm90_args &a, uint32_t stages, uint32_t q
             const uint32_t stage = stages + at.stage * stage_bytes;
             const bool last = tile + 1 == end;
             float d[32];
+            const uint64_t tile_at = descriptor_ahead(ring_at, at.stage * stage_bytes);
             wgmma_fence();
 #pragma unroll
             for (int b = 0; b < n_box; b++) {
                 if (b % 3 == 0) {
                     barrier_wait(shared_address(&sh.full[at.stage][b / 3]), at.parity);
                 }
-                const uint64_t k_box = descriptor_k_major(stage + b * box_bytes);
 #pragma unroll
                 for (int k = 0; k < 4; k++) {
+                    const uint64_t k_at = descriptor_ahead(tile_at, b * box_bytes + k * 32);
                     if (b == 8) {
-                        wgmma<T>::n64(d, descriptor_k_major(q_rest + 2048) + k * 2, k_box + k * 2, 1);
+                        wgmma<T>::n64(d, descriptor_ahead(rope_at, k * 32), k_at, 1);
                     } else if (b == 7 && k == 3) {
-                        wgmma<T>::n64(d, descriptor_plain(q_rest), k_box + k * 2, 1);
+                        wgmma<T>::n64(d, rest_at, k_at, 1);
                     } else {
-                        wgmma<T>::n64(d, q[(b & 7) * 4 + k], k_box + k * 2, b + k > 0);
+                        wgmma<T>::n64(d, q[(b & 7) * 4 + k], k_at, b + k > 0);
                     }
                 }
                 if (b == hand_over_box && pending && lane == 0) {
@@ -515,13 +521,15 @@ __device__ void value_role(const dense_sm90_args &a, const tensor_map *q_map, co
             wgmma_pin(o[0]);
             wgmma_pin(o[1]);
             wgmma_fence();
-            const uint64_t p_at = descriptor_k_major(stage + rope_box), v_at = descriptor_n_major(v, box_bytes);
+            const uint32_t uniform = __shfl_sync(~0u, stage, 0);
+            const uint64_t p_at = descriptor_k_major(uniform + rope_box),
+                           v_at = descriptor_n_major(uniform + half * 4 * box_bytes, box_bytes);
 #pragma unroll
             for (int n = 0; n < 2; n++) {
 #pragma unroll
                 for (int k = 0; k < 4; k++) {
-                    wgmma<T>::n128(o[n], p_at + k * 2, v_at + n * (2 * box_bytes >> 4) + k * (2048 >> 4),
-                                   k > 0 || !(what & note_first));
+                    wgmma<T>::n128(o[n], descriptor_ahead(p_at, k * 32),
+                                   descriptor_ahead(v_at, n * 2 * box_bytes + k * 2048), k > 0 || !(what & note_first));
                 }
             }
             wgmma_commit();

@@ -13,7 +13,8 @@ on()
     "$@" >"$scratch/out" 2>&1 && grep "$said" "$scratch/out" || { cat "$scratch/out"; return 1; }
 }
 
-check "info: NEON is in use" on "neon  *in use" "$@" "$mla" info
+check "info: NEON with products of bf16 is in use" on "neonbf16  *in use" "$@" -cpu max "$mla" info
+check "info: NEON without is, on a core that has none" on "neon  *in use" "$@" -cpu cortex-a53 "$mla" info
 check "info: the core has its name" on "cpu  *Arm Cortex-A53" "$@" -cpu cortex-a53 "$mla" info
 check "info: the core's features" on "features  *asimd .*asimddp .*sve2" "$@" -cpu max "$mla" info
 check "run --check: the committed capture" on "recorded  *ok" "$@" "$mla" run --check --threads 2 \

@@ -7,7 +7,8 @@
 # avx512 file has no products of bf16, an avx512bf16 one no tiles.
 #
 # On 64-bit Arm no file has an instruction that came after the first version of the architecture: no register of SVE, no
-# dot product, matrix product, multiply-add that widens, arithmetic in 16 bits or single-instruction atomic.
+# dot product, matrix product, multiply-add that widens, arithmetic in 16 bits or single-instruction atomic. A neonbf16
+# file has those of bf16 and none of the others.
 . "$(dirname "$0")/tap.sh"
 
 case $("${CC:-cc}" -dumpmachine) in
@@ -23,8 +24,9 @@ x86_64*)
     fi
     ;;
 aarch64*)
-    above_baseline='[^a-z0-9][zp][0-9]+[./]|^[su]+dot|^(bf|[su]+mmla|f[ml]+[as]l|sqrdml|cas|ldadd|ldset|ldclr|swp)'
-    above_baseline="$above_baseline"'|^f[a-z]*[^a-z].*\.[48]h, v[0-9]+\.[48]h, v[0-9]+\.h?'
+    above_neonbf16='[^a-z0-9][zp][0-9]+[./]|^[su]+dot|^([su]+mmla|f[ml]+[as]l|sqrdml|cas|ldadd|ldset|ldclr|swp)'
+    above_neonbf16="$above_neonbf16"'|^f[a-z]*[^a-z].*\.[48]h, v[0-9]+\.[48]h, v[0-9]+\.h?'
+    above_baseline="$above_neonbf16|^bf"
     ;;
 *)
     skip "instructions stay inside their level" "this check knows x86-64 and 64-bit Arm"
@@ -35,6 +37,7 @@ esac
 : >"$scratch/baseline"
 : >"$scratch/avx2"
 : >"$scratch/avx512"
+: >"$scratch/neonbf16"
 : >"$scratch/replaceable"
 seen=0
 for object in "$@"; do
@@ -59,6 +62,10 @@ for object in "$@"; do
         ;;
     */src/cpu/amx/*) level=amx ;;
     */src/cpu/neon/*) level=neon ;;
+    */src/cpu/neonbf16/*)
+        level=neonbf16
+        grep -E -m 3 "$above_neonbf16" "$scratch/code" | sed "s|^|$object: |" >>"$scratch/neonbf16"
+        ;;
     *) level= ;;
     esac
     case $level in
@@ -74,5 +81,6 @@ check "there are object files to look at" test "$seen" -gt 0
 check "baseline code holds no instruction above the baseline" is_empty "$scratch/baseline"
 check "avx2 and avxvnni code holds no AVX-512 instruction" is_empty "$scratch/avx2"
 check "levels of AVX-512 hold no instruction of a higher one" is_empty "$scratch/avx512"
+check "neonbf16 code holds no instruction beside those of bf16" is_empty "$scratch/neonbf16"
 check "a level's files define only strong symbols that end in its name" is_empty "$scratch/replaceable"
 finish

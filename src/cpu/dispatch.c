@@ -50,6 +50,13 @@ static bool has_amx(const mla_cpu_features *features)
 }
 #endif
 
+#if defined(__aarch64__)
+static bool has_neonbf16(const mla_cpu_features *features)
+{
+    return features->neonbf16;
+}
+#endif
+
 /* From low to high. */
 static const level levels[] = {
     {&mla_kernels_scalar, always},
@@ -59,6 +66,7 @@ static const level levels[] = {
     {&mla_kernels_amx, has_amx},
 #elif defined(__aarch64__)
     {&mla_kernels_neon, always}, /* part of the architecture */
+    {&mla_kernels_neonbf16, has_neonbf16},
 #endif
 };
 enum { LEVEL_COUNT = sizeof levels / sizeof *levels, TABLE_SIZE = 7 * MLA_FORMAT_COUNT + 19 };

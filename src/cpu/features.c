@@ -1,5 +1,5 @@
 /*
- * features.c - cpuid and xgetbv. Built with baseline flags: it runs before anything is known about the machine.
+ * features.c - cpuid and xgetbv, or what Linux says of an Arm core. Built with baseline flags: it runs before anything is known about the machine.
  */
 #define _GNU_SOURCE /* syscall() */
 #include "features.h"
@@ -67,10 +67,21 @@ mla_cpu_features mla_cpu_features_detect(void)
 
 #else
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+
+enum { HWCAP2_HAS_BF16 = 1 << 14 };
+
+mla_cpu_features mla_cpu_features_detect(void)
+{
+    return (mla_cpu_features){.neonbf16 = getauxval(AT_HWCAP2) & HWCAP2_HAS_BF16};
+}
+#else
 mla_cpu_features mla_cpu_features_detect(void)
 {
     return (mla_cpu_features){0};
 }
+#endif
 
 bool mla_cpu_tiles_granted(void)
 {

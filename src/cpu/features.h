@@ -12,6 +12,7 @@ typedef struct mla_cpu_features {
     bool avx512;     /* AVX-512 F + BW + DQ + VL besides AVX2 */
     bool avx512bf16; /* and products of bf16 pairs */
     bool amx;        /* and tiles of bf16, with their registers saved by the system once it has granted them */
+    bool neonbf16;   /* 64-bit Arm: products of bf16 pairs */
 } mla_cpu_features;
 
 mla_cpu_features mla_cpu_features_detect(void);

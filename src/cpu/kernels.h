@@ -284,6 +284,7 @@ extern const mla_cpu_kernels mla_kernels_avx512;
 extern const mla_cpu_kernels mla_kernels_avx512bf16;
 extern const mla_cpu_kernels mla_kernels_amx;
 extern const mla_cpu_kernels mla_kernels_neon;
+extern const mla_cpu_kernels mla_kernels_neonbf16;
 
 /* ---- dispatch.c -------------------------------------------------------------------------------------------------- */
 

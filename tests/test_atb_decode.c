@@ -193,7 +193,7 @@ static void judge(const decode_case *c, const decode_reference *r)
 static void test_cases(void **state)
 {
     (void)state;
-    bool long_mode = getenv("MLA_TEST_LONG") != NULL;
+    bool long_mode = getenv("MLA_TEST_LONG") != NULL, short_mode = getenv("MLA_TEST_SHORT") != NULL;
     for (int64_t i = 0; i < COUNT(CASES); i++) {
         const decode_config *f = &CASES[i];
         char name[128];
@@ -201,6 +201,10 @@ static void test_cases(void **state)
                  f->h, f->b, f->q != NULL ? f->q : "1", f->ctx, f->cache, f->calc, f->mask);
         if (f->long_mode && !long_mode) {
             printf("# left out without MLA_TEST_LONG=1: %s\n", name);
+            continue;
+        }
+        if (f->h > 8 && short_mode) {
+            printf("# left out with MLA_TEST_SHORT=1: %s\n", name);
             continue;
         }
         printf("# %s\n", name);

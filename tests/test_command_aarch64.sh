@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_command_aarch64.sh MLA EMULATOR... - the command on 64-bit Arm: what it says of the core, and that it replays a
-# capture. tests/test_cli.py, which takes minutes there, is for the machine at hand.
+# capture. The rest of it is in tests/test_cli.py, as on the machine at hand.
 . "$(dirname "$0")/tap.sh"
 
 mla=$1

@@ -6,21 +6,20 @@ import sys
 
 def launch_of(array, stream=None):
     """(stream, allocate) for _core: torch's current stream on the tensor's GPU, unless one is given, and a function
-    that takes workspace from torch's caching allocator. On the CPU, (None, None); arrays of other libraries,
-    (stream, None): libmla then allocates in the order of the stream."""
+    that takes workspace from torch's caching allocator, for torch that cannot be asked from C. On the CPU, (None,
+    None); arrays of other libraries, (stream, None): libmla then allocates in the order of the stream."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(array, torch.Tensor) or not array.is_cuda:
         return stream, None
-    index = array.device.index
-    if stream is None:
-        stream = torch._C._cuda_getCurrentRawStream(index)
-        allocate = functools.partial(_bytes, torch, array.device)
-    elif stream == torch._C._cuda_getCurrentRawStream(index):
-        allocate = functools.partial(_bytes, torch, array.device)
-    else:
-        allocate = None  # torch's memory is safe to reuse on its current stream alone
-    return stream, allocate
+    index = array.get_device()
+    current = torch._C._cuda_getCurrentRawStream(index)
+    if stream is not None and stream != current:
+        return stream, None  # torch's memory is safe to reuse on its current stream alone
+    return current, _allocator(index)
 
 
-def _bytes(torch, device, n):
-    return torch.empty(n, dtype=torch.uint8, device=device)
+@functools.lru_cache
+def _allocator(index):
+    import torch
+
+    return functools.partial(torch.empty, dtype=torch.uint8, device=torch.device("cuda", index))

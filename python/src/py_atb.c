@@ -137,7 +137,7 @@ PyObject *py_atb_decode(PyObject *self, PyObject *const *args, Py_ssize_t n)
     host_list context_lens = {0}, q_seq_len = {0};
     PyObject *result = NULL;
     py_launch launch;
-    if (py_launch_read(&launch, &borrow, args[18], args[19]) != 0) {
+    if (py_launch_read(&launch, &borrow, args[18], args[19], args[0]) != 0) {
         goto end;
     }
     for (int i = 0; i < COUNT; i++) {

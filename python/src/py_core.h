@@ -44,6 +44,13 @@ int py_borrow_input(py_borrow *borrow, PyObject *array, const char *name, mla_te
 int py_borrow_output(py_borrow *borrow, PyObject *array, const char *name, mla_tensor *tensor);
 void py_borrow_end(py_borrow *borrow);
 
+/*
+ * Uninitialised memory where `like` is, on its library's current stream if that is a GPU; `lent` goes to
+ * py_array_release(). NULL, without an error, where the library of `like` has no such function for C, or no memory.
+ */
+void *py_array_allocate(PyObject *like, size_t bytes, void **lent);
+void py_array_release(void *lent);
+
 /* As py_borrow_input(), but None leaves *tensor absent, with nothing but the name under which it would be missed. */
 int py_borrow_optional(py_borrow *borrow, PyObject *array, const char *name, mla_tensor *tensor);
 
@@ -54,12 +61,14 @@ typedef struct py_launch {
     mla_plan_options options;
     mla_allocator allocator;
     py_borrow *borrow;
-    PyObject *allocate, *held; /* held: a list of what the allocator gave */
+    PyObject *like, *allocate, *held; /* held: a list of what the allocator gave */
+    void *lent;                       /* what the library of `like` gave */
 } py_launch;
 
 /* stream: an address as int, or None; allocator: a function from bytes to an array on the GPU, or None for the
- * library's own. Returns 0, or -1 with an error set. */
-int py_launch_read(py_launch *launch, py_borrow *borrow, PyObject *stream, PyObject *allocator);
+ * library's own. It is asked where the library that the array `like` belongs to cannot be asked from C, which takes a
+ * fraction of the time. Returns 0, or -1 with an error set. */
+int py_launch_read(py_launch *launch, py_borrow *borrow, PyObject *stream, PyObject *allocator, PyObject *like);
 
 /* The GIL may be let go during a call with these options: no Python function is called from it. */
 static inline bool py_launch_is_free(const py_launch *launch)

@@ -118,7 +118,7 @@ PyObject *py_flash_mla(PyObject *self, PyObject *const *args, Py_ssize_t n)
         py_borrow_optional(&borrow, args[9], "attn_sink", &call.sink) != 0 ||
         py_borrow_output(&borrow, args[10], "out", &call.out) != 0 ||
         py_borrow_output(&borrow, args[11], "lse", &call.lse) != 0 ||
-        py_launch_read(&launch, &borrow, args[12], args[13]) != 0) {
+        py_launch_read(&launch, &borrow, args[12], args[13], args[0]) != 0) {
         goto end;
     }
     if (py_float(args[7], "softmax_scale", &call.softmax_scale) != 0) {
@@ -159,7 +159,7 @@ PyObject *py_get_metadata(PyObject *self, PyObject *const *args, Py_ssize_t n)
     int64_t num_heads_per_head_k, num_heads_k;
     py_launch launch;
     PyObject *result = NULL;
-    if (py_launch_read(&launch, &borrow, args[5], Py_None) == 0 &&
+    if (py_launch_read(&launch, &borrow, args[5], Py_None, args[0]) == 0 &&
         py_borrow_input(&borrow, args[0], "cache_seqlens", &cache_seqlens) == 0 &&
         py_integer(args[1], "num_heads_per_head_k", &num_heads_per_head_k) == 0 &&
         py_integer(args[2], "num_heads_k", &num_heads_k) == 0 &&
@@ -205,7 +205,7 @@ PyObject *py_varlen(PyObject *self, PyObject *const *args, Py_ssize_t n)
     mla_problem_init(&problem);
     py_launch launch;
     PyObject *result = NULL;
-    if (py_launch_read(&launch, &borrow, args[9], args[10]) != 0 ||
+    if (py_launch_read(&launch, &borrow, args[9], args[10], args[0]) != 0 ||
         py_borrow_input(&borrow, args[0], "q", &problem.q) != 0 ||
         py_borrow_input(&borrow, args[1], "k", &problem.segment[0].k) != 0 ||
         py_borrow_input(&borrow, args[2], "v", &problem.segment[0].v) != 0 ||

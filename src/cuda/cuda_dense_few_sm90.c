@@ -55,21 +55,6 @@ static const char *const combine_name[2][3] = {{"dense_few_sm90_combine_bf16_8",
                                                {"dense_few_sm90_combine_f16_8", "dense_few_sm90_combine_f16_16",
                                                 "dense_few_sm90_combine_f16_32"}};
 
-/* All of a multiprocessor's memory as shared memory: else the two kernels would not fit on one, or it would have to be
- * divided anew between them. */
-static mla_status share_multiprocessor(const mla_cuda_device *device, cuda_function function)
-{
-    bool pushed;
-    MLA_TRY(mla_cuda_enter(device, &pushed));
-    mla_status status =
-        mla_cuda_check(device->driver,
-                       device->driver->cuFuncSetAttribute(function, CUDA_FUNCTION_PREFERRED_SHARED_MEMORY_CARVEOUT,
-                                                          100),
-                       "asking for shared memory");
-    mla_cuda_leave(device, pushed);
-    return status;
-}
-
 static mla_status build(const mla_cuda_device *device, const mla_problem *problem, const mla_shape *shape,
                         mla_plan *plan)
 {
@@ -80,8 +65,9 @@ static mla_status build(const mla_cuda_device *device, const mla_problem *proble
     MLA_TRY(mla_cuda_kernel_get(device, decode_image[causal], decode_name[causal][f16][narrow][size],
                                 DENSE_FEW_SM90_SHARED_BYTES(rows, (int32_t)shape->d_k), &decode));
     MLA_TRY(mla_cuda_kernel_get(device, "dense_few_combine_sm90", combine_name[f16][size], 0, &combine));
-    MLA_TRY(share_multiprocessor(device, decode));
-    MLA_TRY(share_multiprocessor(device, combine));
+    /* else the two would not fit on a multiprocessor, or its memory would have to be divided anew between them */
+    MLA_TRY(mla_cuda_kernel_fill_shared(device, decode));
+    MLA_TRY(mla_cuda_kernel_fill_shared(device, combine));
     plan->function[FUNCTION_DECODE] = decode;
     plan->function[FUNCTION_COMBINE] = combine;
     plan->arithmetic = mla_dense_sm90_arithmetic(problem);

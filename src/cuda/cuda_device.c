@@ -23,6 +23,7 @@ typedef struct loaded_kernel {
     const char *image, *function;
     cuda_function kernel;
     int32_t shared_bytes;
+    bool fills_shared;
 } loaded_kernel;
 
 typedef struct device_slot {
@@ -227,6 +228,29 @@ mla_status mla_cuda_kernel_get(const mla_cuda_device *device, const char *image,
     }
     if (status == MLA_STATUS_OK) {
         *kernel = loaded->kernel;
+    }
+    pthread_mutex_unlock(&lock);
+    mla_cuda_leave(device, pushed);
+    return status;
+}
+
+mla_status mla_cuda_kernel_fill_shared(const mla_cuda_device *device, cuda_function kernel)
+{
+    device_slot *slot = &slots[device->ordinal];
+    mla_status status = MLA_STATUS_OK;
+    bool pushed;
+    MLA_TRY(mla_cuda_enter(device, &pushed));
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < slot->n_kernel; i++) {
+        loaded_kernel *k = &slot->kernel[i];
+        if (k->kernel == kernel && !k->fills_shared) {
+            status =
+                mla_cuda_check(device->driver,
+                               device->driver->cuFuncSetAttribute(kernel,
+                                                                  CUDA_FUNCTION_PREFERRED_SHARED_MEMORY_CARVEOUT, 100),
+                               "asking for shared memory");
+            k->fills_shared = status == MLA_STATUS_OK;
+        }
     }
     pthread_mutex_unlock(&lock);
     mla_cuda_leave(device, pushed);

@@ -50,4 +50,7 @@ void mla_cuda_pool_release(int32_t ordinal, void *memory, void *stream);
 mla_status mla_cuda_kernel_get(const mla_cuda_device *device, const char *image, const char *function,
                                int32_t shared_bytes, cuda_function *kernel);
 
+/* All of a multiprocessor's memory as shared memory while the kernel runs. Asked of the driver once. */
+mla_status mla_cuda_kernel_fill_shared(const mla_cuda_device *device, cuda_function kernel);
+
 #endif

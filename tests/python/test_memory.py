@@ -7,9 +7,12 @@ import tracemalloc
 
 import ml_dtypes
 import mla
+import numpy as np
+import pytest
 import torch
 from flash_mla import flash_mla_with_kvcache, get_mla_metadata
-from reference import make_decode
+from mla import _core
+from reference import assert_decode_close, make_decode
 
 
 def resident():
@@ -40,7 +43,6 @@ def test_a_read_only_cache_will_do():
     import mmap
     import tempfile
 
-    import numpy as np
 
     call = make_decode([70, 300], 2, 8)
     with tempfile.TemporaryFile() as file:
@@ -157,3 +159,36 @@ def test_two_threads_at_once():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def _decode_call(dtype):
+    call = make_decode([500, 3], 1, 16, dtype=dtype)
+    return call, torch.empty(2, 1, 16, 512, dtype=dtype), torch.empty(2, 16, 1)
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"), reason="this torch gives no memory to programs in C"
+)
+def test_workspace_comes_from_torch():
+    """Where torch can be asked from C, the Python function beside it is not called."""
+    call, out, lse = _decode_call(torch.bfloat16)
+    asked = []
+    _core.with_kvcache(*call.arguments(), None, None, 576**-0.5, False, None, out, lse, None, asked.append, False)
+    assert not asked
+    assert_decode_close((out, lse), call.reference(), torch.bfloat16)
+
+
+def test_workspace_comes_from_a_function():
+    call, out, lse = _decode_call(torch.float16)
+    asked = []
+
+    def allocate(n):
+        asked.append(n)
+        return np.empty(n, np.uint8)
+
+    arrays = [x.numpy() if isinstance(x, torch.Tensor) else x for x in call.arguments()]
+    _core.with_kvcache(
+        *arrays, None, None, 576**-0.5, False, None, out.numpy(), lse.numpy(), None, allocate, False
+    )
+    assert len(asked) == 1 and asked[0] > 0
+    assert_decode_close((out, lse), call.reference(), torch.float16)

@@ -74,7 +74,7 @@ static mla_status build(const mla_cuda_device *device, const mla_problem *proble
     plan->n_item = count_parts(device);
     plan->n_slot = 2 * count_parts(device);
     plan->workspace_bytes =
-        DENSE_FEW_SM90_TO_FOLD_BYTES + (size_t)(plan->n_slot * rows * (DENSE_FEW_SM90_D_V + 1)) * sizeof(float);
+        DENSE_FEW_SM90_WORDS_BYTES + (size_t)(plan->n_slot * rows * (DENSE_FEW_SM90_D_V + 1)) * sizeof(float);
     return MLA_STATUS_OK;
 }
 
@@ -95,7 +95,8 @@ static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, co
     a.o = problem->o.data;
     a.lse = mla_tensor_present(&problem->lse) ? problem->lse.data : NULL;
     a.to_fold = (dense_few_sm90_fold *)(uintptr_t)workspace;
-    a.piece_o = (float *)(uintptr_t)(workspace + DENSE_FEW_SM90_TO_FOLD_BYTES);
+    a.arrived = (uint64_t *)(a.to_fold + DENSE_FEW_SM90_MAX_PART);
+    a.piece_o = (float *)(uintptr_t)(workspace + DENSE_FEW_SM90_WORDS_BYTES);
     a.piece_lse = a.piece_o + plan->n_slot * rows * DENSE_FEW_SM90_D_V;
     memcpy(a.o_stride, shape->o_stride, sizeof a.o_stride);
     memcpy(a.lse_stride, shape->lse_stride, sizeof a.lse_stride);

@@ -84,6 +84,11 @@ template <typename T, int rows> __device__ __forceinline__ void combine(const de
     if (here.n == 0) {
         return;
     }
+    if (chunk == 0) { /* what came too late, and what nobody waits for */
+        for (int i = thread; i < here.n; i += n_thread) {
+            a.arrived[here.first + i] = 0;
+        }
+    }
     /* the first pieces are on their way while the weights are made */
     const task_place<rows> task(a.share_pieces ? chunk : chunk * n_warp + warp);
     constexpr int ahead = rows == 32 ? 2 : 3; /* pieces; more registers would not fit beside the decode kernel */

@@ -247,7 +247,7 @@ __device__ __forceinline__ void add_apart(const dense_few_sm90_args &a, float (&
     named_barrier(barrier_p, compute_threads);
 }
 
-/* A piece for the combine kernel. */
+/* A piece for others to fold. If it is the one behind a cut, who computes the one before it may be waiting for it. */
 template <int rows>
 __device__ __forceinline__ void leave_piece(const dense_few_sm90_args &a, const float (&o)[8][rows / 2], int piece)
 {
@@ -260,11 +260,42 @@ __device__ __forceinline__ void leave_piece(const dense_few_sm90_args &a, const 
             to[(m * (rows / 8) + j) * 128] = make_float4(x[0], x[1], x[2], x[3]);
         }
     }
+    if (piece % 2 == 0) {
+        named_barrier(barrier_rows, compute_threads);
+        if (threadIdx.x == 0) {
+            store_release(a.arrived + piece / 2, DENSE_FEW_SM90_ARRIVED);
+        }
+    }
+}
+
+/* The other piece of an item from the ring, at `place`. The arithmetic is that of the combine kernel, bit by bit: which of
+ * the two does it depends on time. */
+template <int rows>
+__device__ __forceinline__ void fold_in(const few_shared &sh, const tile_boxes &place, float (&o)[8][rows / 2])
+{
+#pragma unroll
+    for (int j = 0; j < rows / 8; j++) {
+        const float2 own = two_rows(sh.weight[0], j), other = two_rows(sh.weight[1], j);
+#pragma unroll
+        for (int m = 0; m < 8; m++) {
+            const int i = m * (rows / 8) + j;
+            float *to = &o[m][4 * j], x[4];
+            asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                         : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
+                         : "r"(place[i / 4] + i % 4 * 2048 + threadIdx.x * 16)
+                         : "memory");
+            to[0] = fmaf(other.x, x[0], fmaf(own.x, to[0], 0.0f)),
+            to[1] = fmaf(other.y, x[1], fmaf(own.y, to[1], 0.0f));
+            to[2] = fmaf(other.x, x[2], fmaf(own.x, to[2], 0.0f)),
+            to[3] = fmaf(other.y, x[3], fmaf(own.y, to[3], 0.0f));
+        }
+    }
 }
 
 /*
- * The end of a segment. A complete result goes through rows / 8 places of the ring that the loading warp has left empty
- * behind the last tile, as boxes of 64 columns like those of q, and on by TMA. True: it does, and thread 0 has to give
+ * The end of a segment. If the item goes on in the next part alone and its piece is there, it is folded in. A complete
+ * result goes through rows / 8 places of the ring that the loading warp has left empty
+ * behind the last tile (or where the other piece was), as boxes of 64 columns like those of q, and on by TMA. True: it does, and thread 0 has to give
  * those places back when they have been read.
  */
 template <typename T, int rows>
@@ -282,18 +313,45 @@ __device__ __forceinline__ bool finish(const dense_few_sm90_args &a, const tenso
     }
     tell_rows<rows>(sh.row[0], state.sum, add);
     tell_rows<rows>(sh.row[1], state.rounded, add);
+    const tile_boxes place = {shared, at.slot};
+    bool folds = false;
+    if (piece >= 0 && piece % 2 == 1) {
+        barrier_wait(shared_address(&sh.decided), 0);
+        folds = sh.folds;
+    }
+    if (piece < 0 || folds) {
+#pragma unroll 1
+        for (int i = 0; i < (folds ? rows / 4 : rows / 8); i++) {
+            barrier_wait(shared_address(&sh.full[at.slot]), at.parity);
+            at.next();
+        }
+    }
     named_barrier(barrier_rows, compute_threads);
     if (thread < rows) {
         const auto whole = [&](int i) {
             return (sh.row[i][0][thread] + sh.row[i][1][thread]) + (sh.row[i][2][thread] + sh.row[i][3][thread]);
         };
-        const float sum = whole(0), lse = sum == 0.0f ? -INFINITY : sh.maximum[thread] + log2f(sum); /* base 2 */
+        const float sum = whole(0);
+        float lse = sum == 0.0f ? -INFINITY : sh.maximum[thread] + log2f(sum); /* base 2 */
         sh.inverse[thread] = sum == 0.0f ? 0.0f : 1.0f / whole(1);
-        if (piece >= 0) {
+        if (folds) {
+            const float other = sh.other_lse[thread], top = fmaxf(lse, other), base = top == -INFINITY ? 0.0f : top,
+                        w0 = exp2f(lse - base), w1 = exp2f(other - base), both = w0 + w1,
+                        inverse = both == 0.0f ? 0.0f : 1.0f / both;
+            sh.weight[0][thread] = w0 * inverse, sh.weight[1][thread] = w1 * inverse;
+            lse = both == 0.0f ? -INFINITY : base + log2f(both);
+        }
+        if (piece >= 0 && !folds) {
             a.piece_lse[piece * rows + thread] = lse;
         } else if (a.lse && thread < a.n_row) {
             a.lse[few_row_offset(a, a.lse_stride, request, kv_head, thread)] =
-                sum == 0.0f ? a.lse_empty : lse * a.lse_unit;
+                lse == -INFINITY ? a.lse_empty : lse * a.lse_unit;
+        }
+        if (thread == 0 && (piece < 0 ? a.fold_items : piece % 2)) { /* the part with an item's first piece */
+            a.to_fold[a.fold_items ? request * a.n_kv_head + kv_head : blockIdx.x] = {request, kv_head,
+                                                                                      (int)blockIdx.x + 1,
+                                                                                      piece < 0 || folds ? 0
+                                                                                                         : sh.n_cut};
         }
     }
     named_barrier(barrier_rows, compute_threads);
@@ -321,15 +379,12 @@ __device__ __forceinline__ bool finish(const dense_few_sm90_args &a, const tenso
             }
         }
     }
-    if (piece >= 0) {
+    if (folds) {
+        fold_in<rows>(sh, place, o);
+        named_barrier(barrier_rows, compute_threads); /* all have read it */
+    } else if (piece >= 0) {
         leave_piece<rows>(a, o, piece);
         return false;
-    }
-    const tile_boxes place = {shared, at.slot};
-#pragma unroll 1
-    for (int i = 0; i < rows / 8; i++) {
-        barrier_wait(shared_address(&sh.full[at.slot]), at.parity);
-        at.next();
     }
     /* blocks of 8 rows of a box, two at a time: matrix x of this lane is of block x / 2, columns 8 (x % 2) on */
     const uint32_t mine = lane / 16 * 1024 + lane % 8 * 128 + (((2 * warp + lane / 8 % 2) ^ lane % 8) << 4);
@@ -560,6 +615,7 @@ __device__ __forceinline__ void decode(const tensor_map *q_map, const tensor_map
         barrier_init(shared_address(&sh.q_full[thread - n_slot]), 1);
         barrier_init(shared_address(&sh.q_empty[thread - n_slot]), 4);
     } else if (thread == 32) {
+        barrier_init(shared_address(&sh.decided), 1);
         tma_prefetch_map(q_map);
         tma_prefetch_map(k_map);
         tma_prefetch_map(o_map);
@@ -577,8 +633,11 @@ __device__ __forceinline__ void decode(const tensor_map *q_map, const tensor_map
     launch_dependents();
     const line_input in = few_line(a);
     const line_share line = line_weigh<DENSE_FEW_SM90_THREADS>(in, sh.scratch);
-    if (thread == 0 && !a.fold_items) {
-        a.to_fold[part].n = 0; /* unless a segment says otherwise */
+    if (thread == 0) {
+        sh.line = line;
+        if (!a.fold_items) {
+            a.to_fold[part].n = 0; /* unless a segment says otherwise */
+        }
     }
     if (part >= line.parts) {
         return;
@@ -612,7 +671,7 @@ __device__ __forceinline__ void decode(const tensor_map *q_map, const tensor_map
     } else if (warp == 4) {
         load_keys<rows, n_box>(a, k_map, shared, sh);
     } else if (thread % 32 == 0) {
-        load_queries<rows, n_box>(a, q_map, shared, sh, line);
+        load_queries<rows, n_box>(a, q_map, shared, sh);
     }
 }
 

@@ -23,13 +23,18 @@ struct alignas(16) few_shared {
     int4 note[n_note];   /* of segments in turn: request (-1: no more), length, first tile, end tile */
     int2 note_2[n_note]; /* kv head, place of the piece (-1: the result is complete) */
     float row[2][4][32]; /* what the warps tell each other about rows */
-    alignas(16) float maximum[32], inverse[32]; /* of rows at the end of a segment; 1 / sum */
+    alignas(16) float maximum[32], inverse[32], weight[2][32],
+        other_lse[32]; /* of rows at the end of a segment; 1 / sum */
     cut limit[2];
+    int folds; /* the last segment is joined with the piece behind it, which is in the ring */
+    int n_cut; /* cuts through its item */
+    line_share line;
     line_item last_item; /* where the part ends */
     int there[n_slot]; /* keys of a tile that exist, 0 where its page does not; in the place of the tile's first box */
     int64_t scratch[DENSE_FEW_SM90_THREADS / 32];
     uint64_t full[n_slot], empty[n_slot];
     uint64_t q_full[2], q_empty[2];
+    uint64_t decided; /* folds and n_cut are set */
 };
 
 /* Shared memory: the ring, q in boxes of `rows` x 64 columns, P^T, the struct above. */
@@ -109,6 +114,7 @@ __device__ void load_keys(const dense_few_sm90_args &a, const tensor_map *k_map,
     const int lane = threadIdx.x % 32;
     ring<n_slot> at;
     walk w;
+    bool cut_off = false; /* does the part end within an item that begins in it? */
     for (bool more = w.begin(a, sh); more; more = w.next(a, sh)) {
         int pages = -1, ahead = fetch_page(a, w, w.tile + lane); /* of 32 tiles, one a lane, and of the next 32 */
         for (int tile = w.tile; tile < w.end; tile++) {
@@ -136,6 +142,7 @@ __device__ void load_keys(const dense_few_sm90_args &a, const tensor_map *k_map,
             }
             __syncwarp();
         }
+        cut_off = w.tile == 0 && !w.complete();
         if (w.complete()) { /* places for the result */
 #pragma unroll 1
             for (int i = 0; i < rows / 8; i++) {
@@ -147,11 +154,44 @@ __device__ void load_keys(const dense_few_sm90_args &a, const tensor_map *k_map,
             }
         }
     }
+    if (!cut_off) {
+        return;
+    }
+    /* The piece behind the cut was begun first and is most likely there. If it is the only one, it comes into the ring. */
+    const int cut = blockIdx.x + 1;
+    bool folds = false;
+    if (lane == 0) {
+        const int n = line_cuts_of(few_line(a), sh.line, sh.last_item).n;
+        folds = n == 1 && load_acquire(a.arrived + cut) == DENSE_FEW_SM90_ARRIVED;
+        if (folds) {
+            a.arrived[cut] = 0;
+            fence_async_proxy_all();
+        }
+        sh.folds = folds;
+        sh.n_cut = n;
+        barrier_arrive(shared_address(&sh.decided));
+    }
+    if (!__shfl_sync(~0u, folds, 0)) {
+        return;
+    }
+    const float *from = a.piece_o + (int64_t)(2 * cut) * (rows * 512);
+#pragma unroll 1
+    for (int b = 0; b < rows / 4; b++) {
+        barrier_wait(shared_address(&sh.empty[at.slot]), at.parity ^ 1);
+        if (lane == 0) {
+            const uint32_t full = shared_address(&sh.full[at.slot]);
+            barrier_expect(full, box_bytes + (b == 0 ? rows * 4 : 0));
+            bulk_load(shared + at.slot * box_bytes, from + b * (box_bytes / 4), full, box_bytes);
+            if (b == 0) {
+                bulk_load(shared_address(sh.other_lse), a.piece_lse + (int64_t)(2 * cut) * rows, full, rows * 4);
+            }
+        }
+        at.next();
+    }
 }
 
 template <int rows, int n_box>
-__device__ void load_queries(const dense_few_sm90_args &a, const tensor_map *q_map, uint32_t shared, few_shared &sh,
-                             const line_share &line)
+__device__ void load_queries(const dense_few_sm90_args &a, const tensor_map *q_map, uint32_t shared, few_shared &sh)
 {
     using layout = memory<rows, n_box>;
     walk w;
@@ -170,11 +210,6 @@ __device__ void load_queries(const dense_few_sm90_args &a, const tensor_map *q_m
                      w.head, 0, w.request, l2_evict_first);
         }
         at.next();
-        if (w.tile == 0 && (a.fold_items || !complete)) { /* the part with an item's first piece */
-            a.to_fold[a.fold_items ? w.request * a.n_kv_head + w.head : blockIdx.x] =
-                {w.request, w.head, (int)blockIdx.x + 1,
-                 complete ? 0 : line_cuts_of(few_line(a), line, sh.last_item).n};
-        }
     }
     barrier_wait(shared_address(&sh.q_empty[at.slot]), at.parity ^ 1);
     sh.note[segment % n_note].x = -1;

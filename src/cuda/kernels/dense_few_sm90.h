@@ -23,7 +23,7 @@ enum {
 #define DENSE_FEW_SM90_QS(rows) ((rows) < 32 ? 2 : 1) /* how many q */
 #define DENSE_FEW_SM90_Q_BYTES(rows, d_k) (DENSE_FEW_SM90_QS(rows) * (rows) * (d_k) * 2)
 #define DENSE_FEW_SM90_P_BYTES(rows) ((rows) * 64 * 2)
-#define DENSE_FEW_SM90_SMALL_BYTES 2048
+#define DENSE_FEW_SM90_SMALL_BYTES 2560
 #define DENSE_FEW_SM90_SHARED_BYTES(rows, d_k)                                                        \
     (DENSE_FEW_SM90_SLOTS * 8192 + DENSE_FEW_SM90_Q_BYTES(rows, d_k) + DENSE_FEW_SM90_P_BYTES(rows) + \
      DENSE_FEW_SM90_SMALL_BYTES)
@@ -34,8 +34,11 @@ static inline int32_t dense_few_sm90_padded(int64_t rows)
     return rows <= 8 ? 8 : rows <= 16 ? 16 : 32;
 }
 
-/* At the head of the workspace: to_fold. */
-#define DENSE_FEW_SM90_TO_FOLD_BYTES 4096
+/* At the head of the workspace: to_fold and arrived. */
+#define DENSE_FEW_SM90_WORDS_BYTES 4096
+
+/* In arrived[]. Nothing of it is left behind when a call ends. */
+#define DENSE_FEW_SM90_ARRIVED 0x6d6c612066657721ull
 
 /* Pieces of an item, for the combine kernel: of cuts first .. first + n - 1. n is 0 where nothing is cut. */
 typedef struct dense_few_sm90_fold {
@@ -49,8 +52,9 @@ typedef struct dense_few_sm90_args {
     void *o;                      /* for the combine kernel: decode has a tensor map */
     float *lse;                   /* may be null */
     dense_few_sm90_fold *to_fold; /* by item where fold_items is set, else by cut: [p] is cut p + 1 */
-    float *piece_o;               /* [2 n_part][8 x 64 columns][rows / 8][4 warps][32 lanes][4] fp32, normalised */
-    float *piece_lse;             /* [2 n_part][padded rows] base 2 */
+    uint64_t *arrived; /* [n_part], by cut: is the piece behind it there? Anything but DENSE_FEW_SM90_ARRIVED says no */
+    float *piece_o;    /* [2 n_part][8 x 64 columns][rows / 8][4 warps][32 lanes][4] fp32, normalised */
+    float *piece_lse;  /* [2 n_part][padded rows] base 2 */
     int64_t page_table_stride;
     int64_t o_stride[3];   /* sequence, token, head; in elements */
     int64_t lse_stride[3]; /* sequence, token, head */

@@ -95,6 +95,19 @@ __device__ __forceinline__ void fence_async_proxy_all()
     asm volatile("fence.proxy.async;" ::: "memory");
 }
 
+/* --- words by which thread blocks tell each other what is in memory --- */
+
+__device__ __forceinline__ void store_release(uint64_t *word, uint64_t value)
+{
+    asm volatile("st.release.gpu.global.b64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
+__device__ __forceinline__ uint64_t load_acquire(const uint64_t *word)
+{
+    uint64_t value;
+    asm volatile("ld.acquire.gpu.global.b64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    return value;
+}
+
 /* --- TMA --- */
 
 constexpr uint64_t l2_evict_first = 0x12F0000000000000ull;

@@ -5,8 +5,8 @@
  * line that is cut into parts of equal length, one for each worker. A kernel that did it beforehand would cost more than
  * it saves. Lengths on the line are quarters of a tile of 64 keys.
  *
- * What a worker leaves of an item that it has only a run of tiles of, a "piece", is a result of its own: o divided by the
- * sum of the rounded P that multiplied V, and lse from the sum of P before rounding, base 2. Pieces are weighed by their lse.
+ * What a worker leaves of an item that it has only a run of tiles of, a "piece", is a result of its own: o, normalised, and
+ * lse in base 2 from the sum of P before rounding. Pieces are weighed by their lse.
  */
 #ifndef MLA_DENSE_LINE_SM90_CUH
 #define MLA_DENSE_LINE_SM90_CUH

@@ -120,6 +120,12 @@ int bench_measure(const bench_case *c, const int32_t *n_thread, int32_t n_count,
 int bench_measure_gpu(const bench_case *c, const bench_settings *settings, bench_result *result,
                       void (*done)(const bench_result *result));
 
+/* Quartiles over the n values that are good. */
+bench_spread bench_spread_of(const double *value, const bool *good, int32_t n);
+
+/* Every which head the oracle looks at: two of them, of long cases one. */
+int64_t bench_head_stride(const paged_shape *shape);
+
 /* ---- report ------------------------------------------------------------------------------------------------------ */
 
 void bench_print_header(bench_kind kind, const bench_settings *settings);

@@ -8,13 +8,11 @@
  */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "bench.h"
 #include "cli.h"
 #include "machine.h"
 #include "mla/mla_gpu.h"
-#include "stopwatch.h"
 #include "verify.h"
 
 #define GPU 0
@@ -22,7 +20,6 @@
 #define MAX_COPY 64            /* of a cache that is small, which then fits into it */
 #define COPY_BYTES (256 << 20) /* copied to see the ceiling, where there is so much */
 #define SAMPLE_SECONDS 20e-3
-#define ORACLE_KEYS 70000 /* up to here the oracle looks at two heads, beyond at one */
 
 typedef struct gpu_run {
     paged_case host;
@@ -165,8 +162,7 @@ static mla_status check_result(gpu_run *run, bench_result *result)
     if (status != MLA_STATUS_OK) {
         return status;
     }
-    const int64_t sample = (double)(s->n_seq * s->n_q) * (double)s->n_key > ORACLE_KEYS ? 1 : 2;
-    mla_problem some = paged_case_sample(&host, s->n_head > sample ? s->n_head / sample : 1);
+    mla_problem some = paged_case_sample(&host, bench_head_stride(s));
     verify_truth truth;
     verify_report report;
     status = verify_prepare(&some, run->info.arithmetic, &truth);
@@ -181,14 +177,6 @@ static mla_status check_result(gpu_run *run, bench_result *result)
         snprintf(result->fault, sizeof result->fault, "%s", report.sentence);
     }
     return MLA_STATUS_OK;
-}
-
-static bench_spread spread_of(const double *value, int32_t n)
-{
-    double sorted[BENCH_MAX_SAMPLE];
-    memcpy(sorted, value, (size_t)n * sizeof *value);
-    return (bench_spread){stopwatch_quantile(sorted, (size_t)n, 0.5), stopwatch_quantile(sorted, (size_t)n, 0.25),
-                          stopwatch_quantile(sorted, (size_t)n, 0.75)};
 }
 
 /* How many, each of `seconds`, make a sample. */
@@ -223,9 +211,9 @@ static mla_status take_samples(gpu_run *run, const bench_settings *settings, ben
     }
     if (status == MLA_STATUS_OK) {
         result->n_sample = raw->n;
-        result->seconds = spread_of(raw->seconds, raw->n);
-        result->read = spread_of(raw->read, raw->n);
-        result->of_read = spread_of(share, raw->n);
+        result->seconds = bench_spread_of(raw->seconds, raw->good, raw->n);
+        result->read = bench_spread_of(raw->read, raw->good, raw->n);
+        result->of_read = bench_spread_of(share, raw->good, raw->n);
     }
     return status;
 }

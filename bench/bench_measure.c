@@ -167,12 +167,16 @@ static int compute_ours(bench_run *run, mla_problem *problem)
     return status == MLA_STATUS_OK ? CLI_OK : cli_fail_status("the case", status);
 }
 
+int64_t bench_head_stride(const paged_shape *s)
+{
+    int64_t sample = (double)(s->n_seq * s->n_q) * (double)s->n_key > ORACLE_KEYS ? 1 : 2;
+    return s->n_head > sample ? s->n_head / sample : 1;
+}
+
 /* A sample of heads against the oracle. */
 static int check_ours(bench_run *run, const mla_problem *problem, bench_result *result)
 {
-    const paged_shape *s = &result->what->shape;
-    int64_t sample = (double)(s->n_seq * s->n_q) * (double)s->n_key > ORACLE_KEYS ? 1 : 2;
-    int64_t stride = s->n_head > sample ? s->n_head / sample : 1;
+    int64_t stride = bench_head_stride(&result->what->shape);
     mla_problem some = run->ascend.kind == ASCEND_NONE ? paged_case_sample(problem, stride)
                                                        : ascend_case_sample(&run->ascend, problem, stride);
     verify_truth truth;
@@ -348,8 +352,7 @@ static int32_t take_samples(bench_run *run, contender *who, int32_t n_who, bool 
     return i;
 }
 
-/* Quartiles over the iterations that count. */
-static bench_spread spread_of(const double *value, const bool *good, int32_t n)
+bench_spread bench_spread_of(const double *value, const bool *good, int32_t n)
 {
     double kept[BENCH_MAX_SAMPLE];
     size_t count = 0;
@@ -414,12 +417,12 @@ static int measure_speed(bench_run *run, bench_result *result)
         value[0][i] = result->flops / who[0].seconds[i] * 1e-9 / who[0].peak[i];
         value[1][i] = result->bytes / who[0].seconds[i] * 1e-9 / who[0].read[i];
     }
-    result->seconds = spread_of(who[0].seconds, good, n);
-    result->peak = spread_of(who[0].peak, good, n);
-    result->of_peak = spread_of(value[0], good, n);
+    result->seconds = bench_spread_of(who[0].seconds, good, n);
+    result->peak = bench_spread_of(who[0].peak, good, n);
+    result->of_peak = bench_spread_of(value[0], good, n);
     if (result->what->from_memory) {
-        result->read = spread_of(who[0].read, good, n);
-        result->of_read = spread_of(value[1], good, n);
+        result->read = bench_spread_of(who[0].read, good, n);
+        result->of_read = bench_spread_of(value[1], good, n);
     }
     for (int32_t j = 1; j < n_who; j++) {
         bench_rival_result *found = &result->rival[slot[j]];
@@ -428,8 +431,8 @@ static int measure_speed(bench_run *run, bench_result *result)
         }
         found->measured = true;
         memcpy(found->sample, who[j].seconds, sizeof found->sample);
-        found->seconds = spread_of(who[j].seconds, good, n);
-        found->ratio = spread_of(value[2], good, n);
+        found->seconds = bench_spread_of(who[j].seconds, good, n);
+        found->ratio = bench_spread_of(value[2], good, n);
     }
     return CLI_OK;
 }
@@ -477,8 +480,8 @@ static void alternate(bench_run *base, bench_run *run, double base_weight, doubl
         }
     }
     settle(good, i, result);
-    result->seconds = spread_of(seconds, good, i);
-    result->ratio = spread_of(ratio, good, i);
+    result->seconds = bench_spread_of(seconds, good, i);
+    result->ratio = bench_spread_of(ratio, good, i);
 }
 
 static int measure_scaling(bench_run *run, bench_result *result)

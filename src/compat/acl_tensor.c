@@ -38,7 +38,8 @@ size_t aclDataTypeSize(aclDataType dataType)
     }
 }
 
-mla_dtype compat_dtype(aclDataType dtype)
+/* MLA_DTYPE_NONE for one that libmla does not know. */
+static mla_dtype dtype_of(aclDataType dtype)
 {
     switch (dtype) {
     case ACL_FLOAT: return MLA_DTYPE_F32;
@@ -197,7 +198,7 @@ aclnnStatus compat_tensor_view(const aclTensor *tensor, const char *name, mla_te
         return compat_fail(ACLNN_ERR_PARAM_INVALID, "%s has %" PRIu64 " dims, more than this operator's tensors have",
                            name, t->n_dim);
     }
-    view->dtype = compat_dtype(t->dtype);
+    view->dtype = dtype_of(t->dtype);
     if (view->dtype == MLA_DTYPE_NONE) {
         return compat_fail(ACLNN_ERR_PARAM_INVALID, "%s: data type %d is not one that this operator takes", name,
                            (int)t->dtype);

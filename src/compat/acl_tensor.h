@@ -24,9 +24,6 @@ struct aclTensor {
 /* The tensor behind a handle; NULL when there is none (never followed). */
 const aclTensor *compat_tensor_find(const aclTensor *tensor);
 
-/* MLA_DTYPE_NONE for one that libmla does not know. */
-mla_dtype compat_dtype(aclDataType dtype);
-
 /*
  * The view of a tensor, called `name` in sentences; of NULL an absent one. A tensor without elements because its rank
  * or its dim 0 is 0 becomes a view of dims [0] of no type: clients pass such placeholders in any type.

@@ -37,8 +37,8 @@ int32_t mla_atb_code(mla_status status)
 
 /* ---- dtypes ------------------------------------------------------------------------------------------------------ */
 
-/* Every number of aclDataType with a size, for "known, but not here" and "not known" are different codes. */
-int64_t mla_atb_dtype_size(int32_t dtype)
+/* 0: not a dtype with a size. Every number of aclDataType that has one, for "known, but not here" and "not known" are different codes. */
+static int64_t dtype_size(int32_t dtype)
 {
     static const int8_t size[] = {
         [0] = 4,  [1] = 2,  [2] = 1,  [3] = 4,   [4] = 1,  [6] = 2,  [7] = 2,  [8] = 4,  [9] = 8,  [10] = 8,
@@ -94,7 +94,7 @@ static int64_t count_elements(const mla_atb_tensor *t)
             return -1;
         }
     }
-    return count <= most / mla_atb_dtype_size(t->dtype) ? count : -1;
+    return count <= most / dtype_size(t->dtype) ? count : -1;
 }
 
 int32_t mla_atb_check_present(const atb_call *call)
@@ -116,7 +116,7 @@ int32_t mla_atb_check_present(const atb_call *call)
     }
     for (int32_t i = 0; i < n; i++) {
         const mla_atb_tensor *t = call->tensor[given[i]];
-        if (mla_atb_dtype_size(t->dtype) == 0) {
+        if (dtype_size(t->dtype) == 0) {
             return mla_atb_fail(MLA_ATB_ERROR_INVALID_TENSOR_SIZE, "%s has dtype %d, whose size is not known",
                                 name_of(call, given[i]), t->dtype);
         }

@@ -198,10 +198,7 @@ atb_job *mla_atb_job_add(atb_work *work);
  * job->problem. */
 void mla_atb_bind(atb_job *job, mla_tensor *tensor, atb_slot slot, int64_t byte_offset, mla_tensor view);
 
-/* A view without address: dtype and dims, row-major. name: what sentences call it. */
-mla_tensor mla_atb_view(const char *name, int32_t dtype, int32_t ndim, const int64_t *dim);
-
-/* The same of a tensor of the call, under the caller's name and on its device, in other dims. */
+/* A view without address, row-major, of a tensor of the call: under the caller's name and on its device, in other dims. */
 mla_tensor mla_atb_slot_view(const atb_call *call, atb_slot slot, int32_t ndim, const int64_t *dim);
 
 /* Room for n begins and lengths, all 0; NULL when memory is out. */
@@ -211,7 +208,6 @@ int32_t *mla_atb_numbers_new(atb_work *work, int64_t n);
 void mla_atb_bind_numbers(const mla_atb_op *op, atb_job *job, mla_tensor *tensor, const int32_t *first,
                           const char *name, int64_t n);
 
-int64_t mla_atb_dtype_size(int32_t dtype); /* 0: not a dtype with a size */
 mla_dtype mla_atb_dtype_of(int32_t dtype);
 
 #endif

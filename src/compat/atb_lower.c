@@ -27,7 +27,8 @@ atb_job *mla_atb_job_add(atb_work *work)
     return job;
 }
 
-mla_tensor mla_atb_view(const char *name, int32_t dtype, int32_t ndim, const int64_t *dim)
+/* A view without address: dtype and dims, row-major. name: what sentences call it. */
+static mla_tensor view_of(const char *name, int32_t dtype, int32_t ndim, const int64_t *dim)
 {
     mla_tensor view = mla_tensor_make(NULL, mla_atb_dtype_of(dtype), ndim, dim);
     view.name = name;
@@ -45,7 +46,7 @@ void mla_atb_bind(atb_job *job, mla_tensor *tensor, atb_slot slot, int64_t byte_
 mla_tensor mla_atb_slot_view(const atb_call *call, atb_slot slot, int32_t ndim, const int64_t *dim)
 {
     const mla_atb_tensor *t = call->tensor[slot];
-    mla_tensor view = mla_atb_view(mla_atb_slot_name(call->param, slot), t->dtype, ndim, dim);
+    mla_tensor view = view_of(mla_atb_slot_name(call->param, slot), t->dtype, ndim, dim);
     view.device = t->device;
     return view;
 }
@@ -73,7 +74,7 @@ int32_t *mla_atb_numbers_new(atb_work *work, int64_t n)
 void mla_atb_bind_numbers(const mla_atb_op *op, atb_job *job, mla_tensor *tensor, const int32_t *first,
                           const char *name, int64_t n)
 {
-    mla_tensor view = mla_atb_view(name, MLA_ATB_INT32, 1, &n);
+    mla_tensor view = view_of(name, MLA_ATB_INT32, 1, &n);
     view.device = op->device;
     mla_atb_bind(job, tensor, ATB_NUMBERS, (first - op->work.numbers) * (int64_t)sizeof *first, view);
 }
@@ -220,9 +221,8 @@ static int32_t add_job(mla_atb_op *op, const atb_call *call, int64_t from, int64
     lower_cache(job, call, tail);
     tail->visible.rule = rule;
     mla_atb_bind_numbers(op, job, &tail->length, tail_length + from, "contextLens", n);
-    mla_tensor pages =
-        mla_atb_view("last blocks of blockTables", MLA_ATB_INT32, 2, (int64_t[]){n, MLA_ATB_TAIL_BLOCKS});
-    mla_tensor mask = mla_atb_view("mask", dtype, 2, (int64_t[]){call->n_token, MLA_ATB_TAIL_BLOCKS * ATB_BLOCK});
+    mla_tensor pages = view_of("last blocks of blockTables", MLA_ATB_INT32, 2, (int64_t[]){n, MLA_ATB_TAIL_BLOCKS});
+    mla_tensor mask = view_of("mask", dtype, 2, (int64_t[]){call->n_token, MLA_ATB_TAIL_BLOCKS * ATB_BLOCK});
     pages.device = mask.device = op->device;
     mla_atb_bind(job, &tail->page_table, ATB_WORKSPACE, from * MLA_ATB_TAIL_BLOCKS * (int64_t)sizeof(int32_t), pages);
     mla_atb_bind(job, &tail->mask, ATB_WORKSPACE, tail_mask_offset(call->n_seq), mask);

@@ -179,7 +179,8 @@ mla_status mla_field_check(const mla_field *field)
     return MLA_STATUS_OK;
 }
 
-mla_status mla_field_check_host(const mla_field *field)
+/* In host memory. */
+static mla_status check_host(const mla_field *field)
 {
     const mla_device *device = &field->tensor->device;
     if (device->type != MLA_DEVICE_CPU) {
@@ -206,7 +207,7 @@ mla_status mla_field_check_operand(const mla_field *field, unsigned dtypes)
         return mla_fail(MLA_STATUS_NULL_POINTER, "%s is NULL", field->path);
     }
     MLA_TRY(mla_field_check(field));
-    MLA_TRY(mla_field_check_host(field));
+    MLA_TRY(check_host(field));
     return mla_field_check_dtype(field, dtypes);
 }
 

@@ -60,9 +60,6 @@ static inline mla_extent mla_number_extent(const char *name, int64_t value)
  * about a tensor that passed this one. */
 mla_status mla_field_check(const mla_field *field);
 
-/* In host memory. */
-mla_status mla_field_check_host(const mla_field *field);
-
 /* On the device of the other one. */
 mla_status mla_field_check_device(const mla_field *field, const mla_field *other);
 

@@ -6,6 +6,9 @@
 #include "number.h"
 #include "ref.h"
 
+/* Scratch of all workers, unless one needs more. */
+#define REF_MOST_BYTES ((size_t)4 << 30)
+
 static mla_status ref_accepts(const mla_problem *problem, const mla_shape *shape)
 {
     (void)problem; /* it computes whatever passes the check */
@@ -26,10 +29,11 @@ static mla_status ref_build(const mla_problem *problem, const mla_shape *shape, 
         plan->n_worker = 1;
         return MLA_STATUS_OK; /* nothing to do, and sizes may be anything then */
     }
-    /* no more workers than there are rows */
-    int64_t n_row = shape->n_token * shape->n_head;
-    plan->n_worker = n_row < plan->n_worker ? (int32_t)n_row : plan->n_worker;
+    /* no more workers than there are rows, or, since each has all scores of one, than memory should be asked for */
     plan->worker_bytes = share_bytes(problem, shape);
+    int64_t n_row = shape->n_token * shape->n_head, most = (int64_t)(REF_MOST_BYTES / plan->worker_bytes);
+    most = most < 1 ? 1 : n_row < most ? n_row : most;
+    plan->n_worker = most < plan->n_worker ? (int32_t)most : plan->n_worker;
     plan->workspace_bytes = plan->worker_bytes * (size_t)plan->n_worker;
     plan->n_item = plan->n_worker;
     return MLA_STATUS_OK;

@@ -16,9 +16,9 @@
 #include "verify.h"
 
 #define GPU 0
-#define COPIES_BYTES 768e6     /* of keys in turn: several times the L2 cache of any GPU */
-#define MAX_COPY 64            /* of a cache that is small, which then fits into it */
-#define COPY_BYTES (256 << 20) /* copied to see the ceiling, where there is so much */
+#define COPIES_BYTES 768e6 /* of keys in turn: several times the L2 cache of any GPU */
+#define MAX_COPY 64        /* of a cache that is small, which then fits into it */
+#define COPY_BYTES ((size_t)256 << 20)
 #define SAMPLE_SECONDS 20e-3
 
 typedef struct gpu_run {
@@ -130,19 +130,24 @@ static mla_status time_calls(gpu_run *run, int64_t n, double *seconds)
     return status;
 }
 
-/* GB/s of a copy within the GPU's memory, read and written. The copies of the cache are alike, so nothing changes. */
+/* Bytes of the ceiling's copy: half of the copies of the cache onto the other half, where there is so much. */
+static size_t copied_bytes(const gpu_run *run)
+{
+    const size_t half = (size_t)(run->n_copy / 2) * run->host.copy_bytes;
+    return half < COPY_BYTES ? half : COPY_BYTES;
+}
+
+/* GB/s of n copies within the GPU's memory, read and written. The copies of the cache are alike, so nothing changes. */
 static mla_status time_copy(gpu_run *run, int64_t n, double *rate)
 {
-    const int64_t half = run->n_copy / 2;
-    const size_t all = (size_t)half * run->host.copy_bytes, bytes = all < COPY_BYTES ? all : COPY_BYTES;
+    char *to = (char *)run->cache + (size_t)(run->n_copy / 2) * run->host.copy_bytes;
     mla_status status = MLA_STATUS_OK;
     double begin = cli_now();
     for (int64_t i = 0; status == MLA_STATUS_OK && i < n; i++) {
-        status =
-            mla_gpu_copy(GPU, (char *)run->cache + (size_t)half * run->host.copy_bytes, run->cache, bytes, run->stream);
+        status = mla_gpu_copy(GPU, to, run->cache, copied_bytes(run), run->stream);
     }
     status = status == MLA_STATUS_OK ? mla_gpu_synchronize(GPU, run->stream) : status;
-    *rate = 2e-9 * (double)bytes * (double)n / (cli_now() - begin);
+    *rate = 2e-9 * (double)copied_bytes(run) * (double)n / (cli_now() - begin);
     return status;
 }
 
@@ -180,21 +185,21 @@ static mla_status check_result(gpu_run *run, bench_result *result)
 }
 
 /* How many, each of `seconds`, make a sample. */
-static int64_t repeats_for(double seconds, int64_t least)
+static int64_t repeats_for(double seconds)
 {
     const double n = SAMPLE_SECONDS / seconds;
-    return n < (double)least ? least : n > 10000 ? 10000 : (int64_t)n;
+    return n < 1 ? 1 : n > 10000 ? 10000 : (int64_t)n;
 }
 
 static mla_status take_samples(gpu_run *run, const bench_settings *settings, bench_result *result)
 {
     bench_raw *raw = &result->raw;
-    double once, before, after, share[BENCH_MAX_SAMPLE];
+    double once = 1, before = 1, after, share[BENCH_MAX_SAMPLE];
     mla_status status = time_copy(run, 1, &before);
     for (int i = 0; status == MLA_STATUS_OK && i < 2; i++) { /* the first one warms up */
         status = time_calls(run, run->n_copy, &once);
     }
-    const int64_t repeat = repeats_for(once, 1), copies = repeats_for(2e-9 * COPY_BYTES / before, 1);
+    const int64_t repeat = repeats_for(once), copies = repeats_for(2e-9 * (double)copied_bytes(run) / before);
     const double begin = cli_now();
     status = status == MLA_STATUS_OK ? time_copy(run, copies, &before) : status;
     for (; status == MLA_STATUS_OK && raw->n < settings->n_sample; raw->n++) {

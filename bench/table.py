@@ -2,7 +2,7 @@
 """Markdown tables for docs/performance.md from what `mla bench --json FILE` wrote: bench/table.py [--summary|--all] FILE...
 
 A table per file, of the shapes that matter most or, with --all, of every one; with --summary one table of all files, a
-column each. Files of bench/peers/compare_ggml are put into one table of their own, at the end.
+column each. Files of a GPU are put into tables of their own before the others, those of bench/peers/compare_ggml into one at the end.
 """
 
 import argparse
@@ -49,6 +49,17 @@ def print_bench(bench, everything):
                 print("| " + " | ".join(cells(result)) + " |")
     if left_out:
         print(f"\n{left_out} rows left out: the threads did not have a core each.")
+    print()
+
+
+def print_gpu(bench):
+    """What `mla bench --backend cuda` wrote."""
+    print(f"{bench['hardware']['gpu']}, libmla {bench['version']}, {bench['date'][:10]}, `{bench['command']}`.\n")
+    print("| shape | us | TFLOP/s | TB/s | of copying | error | kernel |\n|---|---|---|---|---|---|---|")
+    for row in bench["results"]:
+        seconds = row["seconds"]["median"]
+        print(f"| {row['name']} | {seconds * 1e6:.1f} | {row['flops'] / seconds * 1e-12:.1f} | {row['bytes'] / seconds * 1e-12:.2f} "
+              f"| {share(row['of_copying'])} | {row['error_normwise']:.1e} | {row['kernel']} |")
     print()
 
 
@@ -155,9 +166,12 @@ def main():
     except Unusable as reason:
         print(f"table.py: {reason}", file=sys.stderr)
         return 2
-    benches = [file for file in files if file["tool"] == "mla bench"]
+    gpus = [file for file in files if "gpu" in file.get("hardware", {})]
+    benches = [file for file in files if file["tool"] == "mla bench" and file not in gpus]
     peers = [file for file in files if file["tool"] == "compare_ggml"]
-    if asked.summary:
+    for bench in gpus:
+        print_gpu(bench)
+    if asked.summary and benches:
         print_summary(benches)
     else:
         for bench in benches:

@@ -108,5 +108,15 @@ def test_tables_say_what_was_measured(tmp_path):
     assert line == "| h 1 from memory, % of read peak | 65-70 / 71-74 |"
     told = table(*sorted(RESULTS.glob("peer-*.json"))).stdout.splitlines()
     assert told[0].count("ggml d99724f") == 2 == told[0].count("ik_llama.cpp 8337e4c") and len(told) == 2 + 8 + 1, told
+    spread = {"median": 0.5, "low": 0.25, "high": 0.75}
+    row = {"name": "b1 h16 s64 576/512 bf16", "seconds": {"median": 2e-4}, "flops": 3e10, "bytes": 6e8, "of_copying": spread,
+           "error_normwise": 1.7e-3, "kernel": "generic"}
+    file = {"tool": "mla bench", "version": "1", "date": "2026-12-01T00:00:00Z", "command": "mla bench --backend cuda",
+            "hardware": {"gpu": "a GPU"}, "results": [row]}
+    (tmp_path / "file.json").write_text(json.dumps(file))
+    for words in ([], ["--summary"]):
+        told = table(*words, tmp_path / "file.json").stdout.splitlines()
+        assert told[0] == "a GPU, libmla 1, 2026-12-01, `mla bench --backend cuda`."
+        assert told[4:] == ["| b1 h16 s64 576/512 bf16 | 200.0 | 150.0 | 3.00 | 50 % (25-75) | 1.7e-03 | generic |", ""], told
     (tmp_path / "file.json").write_text("{}")
     assert re.fullmatch(r"table\.py: .{10,}\n", table(tmp_path / "file.json").stderr)

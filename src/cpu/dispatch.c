@@ -69,7 +69,7 @@ static const level levels[] = {
     {&mla_kernels_neonbf16, has_neonbf16},
 #endif
 };
-enum { LEVEL_COUNT = sizeof levels / sizeof *levels, TABLE_SIZE = 7 * MLA_FORMAT_COUNT + 19 };
+enum { LEVEL_COUNT = sizeof levels / sizeof *levels, TABLE_SIZE = 8 * MLA_FORMAT_COUNT + 19 };
 
 /* One kernel of a table. Any function pointer may be converted to another function pointer type and compared. */
 typedef void (*any_kernel)(void);
@@ -87,6 +87,7 @@ static size_t list_table(const mla_cpu_kernels *k, table_entry entry[TABLE_SIZE]
         entry[n++] = (table_entry){"pack", types[f], (any_kernel)k->pack[f]};
         const table_entry optional[] = {{"store", types[f], (any_kernel)k->store[f]},
                                         {"stream", types[f], (any_kernel)k->stream[f]},
+                                        {"load_qk", types[f], (any_kernel)k->load_qk[f]},
                                         {"qk_rows", types[f], (any_kernel)k->qk_rows[f]},
                                         {"pv_rows", types[f], (any_kernel)k->pv_rows[f]},
                                         {"round", types[f], (any_kernel)k->round[f]}};

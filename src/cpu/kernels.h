@@ -102,6 +102,15 @@ typedef void (*mla_qk_kernel)(const float *q, const float *block, int64_t panel_
                               int32_t n_row, bool accumulate, float *s, mla_prefetch *ahead);
 
 /*
+ * load and qk in one, bit for bit what they give: columns [col, col + n_col) of the block are written from n_col columns of
+ * n_key rows, and scored for one panel; col is a multiple of col_panel. Behind the addresses of the rows stand
+ * MLA_LOAD_AHEAD more, of readable rows as long, which are fetched and whose values change nothing.
+ */
+#define MLA_LOAD_AHEAD 12
+typedef void (*mla_load_qk_kernel)(const float *q, const void *const *row, int64_t n_key, int64_t n_col, int64_t col,
+                                   int32_t n_row, bool accumulate, float *block, int64_t panel_stride, float *s);
+
+/*
  * Turns raw scores into probabilities in place: t = s * scale[r] + mask, FLT_MAX at most, p = exp2(t - m). Row
  * r sees the keys [begin[r], end[r]) of this block where the mask is not -inf; the others get p = 0 whatever s holds.
  * begin and end may be NULL together: all keys. mask [key][16] in base-2 units or NULL. Updates state; where a row's m grew, factor[r] =
@@ -257,6 +266,7 @@ typedef struct mla_cpu_kernels {
     mla_load_kernel load[MLA_FORMAT_COUNT];
     mla_pack_kernel pack[MLA_FORMAT_COUNT];
     mla_qk_kernel qk;
+    mla_load_qk_kernel load_qk[MLA_FORMAT_COUNT]; /* NULL: none at this level */
     mla_softmax_kernel softmax;
     mla_peak_kernel peak;
     mla_round_kernel round[MLA_FORMAT_COUNT]; /* NULL for F32 */

@@ -224,20 +224,26 @@ mla_prefetch mla_panel_prefetch(const mla_task_state *t, int32_t g, const mla_ke
     return ahead;
 }
 
+/* Scores of n_col columns in the panels from `panel` on. Column c of q is column `col` of the block. */
+static void score_panels(const mla_task_state *t, int64_t panel, int64_t c, int64_t col, int64_t n_col, int64_t n_key,
+                         float *s, int64_t s_stride, mla_prefetch *ahead)
+{
+    const mla_cpu_kernels *kernels = t->run->kernels;
+    const float *block = t->k_block + col / kernels->col_panel * t->run->layout.panel_stride;
+    for (; panel < t->n_panel; panel++) {
+        kernels->qk(t->q + (panel * t->run->shape->d_k + c) * MLA_ROW_PANEL, block, t->run->layout.panel_stride, n_col,
+                    n_key, mla_task_panel_rows(t, panel), c > 0, s + panel * s_stride, ahead);
+    }
+}
+
 /* Scores of the columns [from, to), added to s where it holds some already. Column `from` of q is column `col` of the
  * block. */
 static void add_scores(const mla_task_state *t, int64_t from, int64_t to, int64_t col, int64_t n_key, float *s,
                        int64_t s_stride, mla_prefetch *ahead)
 {
-    const mla_cpu_kernels *kernels = t->run->kernels;
-    int64_t panel_stride = t->run->layout.panel_stride;
-    for (int64_t c = from; c < to; c += kernels->qk_columns) {
-        int64_t n_col = to - c < kernels->qk_columns ? to - c : kernels->qk_columns;
-        for (int64_t panel = 0; panel < t->n_panel; panel++) {
-            kernels->qk(t->q + (panel * t->run->shape->d_k + c) * MLA_ROW_PANEL,
-                        t->k_block + (col + c - from) / kernels->col_panel * panel_stride, panel_stride, n_col, n_key,
-                        mla_task_panel_rows(t, panel), c > 0, s + panel * s_stride, ahead);
-        }
+    int64_t step = t->run->kernels->qk_columns;
+    for (int64_t c = from; c < to; c += step) {
+        score_panels(t, 0, c, col + c - from, to - c < step ? to - c : step, n_key, s, s_stride, ahead);
     }
 }
 
@@ -321,6 +327,36 @@ static void attend_rows(mla_task_state *t, int32_t g, const mla_key_rows *rows, 
                                                                                t->run->shape->d_v, result->o, &ahead);
 }
 
+/* The kernel that converts a block while its first panel is scored; NULL: keys are not plain rows, or there is none. */
+static mla_load_qk_kernel loads_meanwhile(const mla_task_state *t, int32_t g)
+{
+    const mla_segment *segment = &t->run->problem->segment[g];
+    bool plain = !t->nope_apart && !mla_tensor_present(&segment->k_rope) &&
+                 t->run->shape->segment[g].k_pieces.columns == t->run->shape->d_k;
+    return plain ? t->run->kernels->load_qk[mla_format_of(segment->k.dtype)] : NULL;
+}
+
+/* Raw scores of the block, which is converted and whose successor `next` is fetched meanwhile. */
+static void load_and_score(const mla_task_state *t, mla_load_qk_kernel load_qk, int64_t size, const mla_key_rows *rows,
+                           const mla_key_rows *next, float *s, int64_t s_stride)
+{
+    int64_t d_k = t->run->shape->d_k, step = t->run->kernels->qk_columns, n_key = rows->n_key;
+    const void *row[MLA_KEY_BLOCK_MAX + MLA_LOAD_AHEAD];
+    mla_prefetch nothing = {0};
+    for (int64_t c = 0; c < d_k; c += step) {
+        int64_t n_col = d_k - c < step ? d_k - c : step;
+        for (int64_t n = 0; n < n_key + MLA_LOAD_AHEAD; n++) {
+            const void *from = n < n_key                 ? rows->k[n]
+                               : n - n_key < next->n_key ? next->k[n - n_key]
+                                                         : rows->k[n_key - 1];
+            row[n] = (const char *)from + c * size;
+        }
+        load_qk(t->q + c * MLA_ROW_PANEL, row, n_key, n_col, c, mla_task_panel_rows(t, 0), c > 0, t->k_block,
+                t->run->layout.panel_stride, s);
+        score_panels(t, 1, c, c, n_col, n_key, s, s_stride, &nothing);
+    }
+}
+
 void mla_panel_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, const mla_key_rows *next,
                       const mla_panel_result *result)
 {
@@ -331,8 +367,18 @@ void mla_panel_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, co
     }
     int64_t cp = t->run->kernels->col_panel, s_stride = t->run->layout.s_stride;
     mla_prefetch ahead = mla_panel_prefetch(t, g, next, MLA_LOAD_KEYS | MLA_LOAD_VALUES);
-    mla_panel_load_block(t, g, rows, MLA_LOAD_KEYS | MLA_LOAD_VALUES);
-    mla_panel_scores(t, rows->n_key, t->s, s_stride, &ahead);
+    mla_load_qk_kernel load_qk = loads_meanwhile(t, g);
+    if (load_qk) {
+        if (values_apart(t, g)) {
+            mla_panel_load_block(t, g, rows, MLA_LOAD_VALUES);
+        }
+        load_and_score(t, load_qk, (int64_t)mla_dtype_size(t->run->problem->segment[g].k.dtype), rows, next, t->s,
+                       s_stride);
+        ahead = (mla_prefetch){0};
+    } else {
+        mla_panel_load_block(t, g, rows, MLA_LOAD_KEYS | MLA_LOAD_VALUES);
+        mla_panel_scores(t, rows->n_key, t->s, s_stride, &ahead);
+    }
 
     bool apart = mla_panel_apart(t, g, rows, partial);
     for (int64_t panel = 0; panel < t->n_panel; panel++) {

@@ -47,6 +47,7 @@ static const ck_bug_info bugs[BUG_COUNT] = {
     [BUG_KERNEL_LOAD_FAR] = {"load reads a column too far", "kernel/mla_load_f16_scalar"},
     [BUG_KERNEL_PACK_FACTOR] = {"pack forgets the factor", "kernel/mla_pack_f32_scalar"},
     [BUG_KERNEL_QK_ACCUMULATE] = {"qk always starts from 0", "kernel/mla_qk_f32_scalar"},
+    [BUG_KERNEL_LOAD_QK_KEY] = {"load_qk leaves out the last key's column", "kernel/mla_load_qk_bf16_scalar"},
     [BUG_KERNEL_SOFTMAX_RANGES] = {"softmax sees all keys", "kernel/mla_softmax_f32_scalar"},
     [BUG_KERNEL_SOFTMAX_SUM] = {"softmax forgets to rescale l", "kernel/mla_softmax_f32_scalar"},
     [BUG_KERNEL_SOFTMAX_REPORT] = {"softmax does not report a rescaling", "kernel/mla_softmax_f32_scalar"},

@@ -32,6 +32,16 @@ static void qk_accumulate(const float *q, const float *block, int64_t stride, in
     sound->qk(q, block, stride, n_col, n_key, n_row, false, s, ahead);
 }
 
+/* The scores are right; only those who read the block later would notice. */
+static void load_qk_key(const float *q, const void *const *row, int64_t n_key, int64_t n_col, int64_t col,
+                        int32_t n_row, bool accumulate, float *block, int64_t stride, float *s)
+{
+    int64_t cp = sound->col_panel;
+    float *last = block + col / cp * stride + (n_key - 1) * cp, before = *last;
+    sound->load_qk[MLA_FORMAT_BF16](q, row, n_key, n_col, col, n_row, accumulate, block, stride, s);
+    *last = before;
+}
+
 static bool softmax_ranges(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,
                            const float *mask, mla_row_state *state, float *factor)
 {
@@ -352,6 +362,7 @@ const mla_cpu_kernels *ck_broken_kernels(const mla_cpu_kernels *table, ck_bug bu
     case BUG_KERNEL_LOAD_FAR: broken.load[MLA_FORMAT_F16] = load_far; break;
     case BUG_KERNEL_PACK_FACTOR: broken.pack[MLA_FORMAT_F32] = pack_factor; break;
     case BUG_KERNEL_QK_ACCUMULATE: broken.qk = qk_accumulate; break;
+    case BUG_KERNEL_LOAD_QK_KEY: broken.load_qk[MLA_FORMAT_BF16] = load_qk_key; break;
     case BUG_KERNEL_SOFTMAX_RANGES: broken.softmax = softmax_ranges; break;
     case BUG_KERNEL_SOFTMAX_SUM: broken.softmax = softmax_sum; break;
     case BUG_KERNEL_SOFTMAX_REPORT: broken.softmax = softmax_report; break;

@@ -329,6 +329,58 @@ static void check_pv(void)
     }
 }
 
+/* ---- load and qk in one ------------------------------------------------------------------------------------------ */
+
+static void load_qk_once(const kernel_case *k, int64_t n_key, int64_t n_col, int64_t col, int32_t n_row,
+                         bool accumulate, ck_random *r)
+{
+    size_t mark = ck_mark();
+    int64_t cp = k->table->col_panel, n_panel = (col + n_col + cp - 1) / cp, stride = MLA_KEY_BLOCK_MAX * cp + 16;
+    const void **row = kernel_rows(k, n_key + MLA_LOAD_AHEAD, n_col, r);
+    float *q = kernel_floats("q", n_col * MLA_ROW_PANEL), *block[2], *s[2];
+    for (int64_t i = 0; i < n_col * MLA_ROW_PANEL; i++) {
+        q[i] = (float)ck_normal(r);
+    }
+    for (int i = 0; i < 2; i++) {
+        block[i] = kernel_floats("block", n_panel * stride);
+        s[i] = kernel_floats("s", n_key * MLA_ROW_PANEL);
+    }
+    for (int64_t i = 0; accumulate && i < n_key * MLA_ROW_PANEL; i++) {
+        s[0][i] = s[1][i] = (float)ck_normal(r);
+    }
+    mla_prefetch ahead = nothing_ahead();
+    k->table->load[k->format](row, n_key, n_col, col, block[0], stride);
+    k->table->qk(q, block[0] + col / cp * stride, stride, n_col, n_key, n_row, accumulate, s[0], &ahead);
+    k->table->load_qk[k->format](q, row, n_key, n_col, col, n_row, accumulate, block[1], stride, s[1]);
+    if (memcmp(block[0], block[1], (size_t)(n_panel * stride) * sizeof(float)) != 0) {
+        ck_fail("%lld keys, columns %lld to %lld: not the block that load writes", (long long)n_key, (long long)col,
+                (long long)(col + n_col - 1));
+    }
+    for (int64_t i = 0; i < n_key * MLA_ROW_PANEL; i++) {
+        if (i % MLA_ROW_PANEL < n_row && memcmp(&s[0][i], &s[1][i], sizeof *s[0]) != 0) {
+            ck_fail("%lld keys, columns %lld to %lld, %d rows: s[%lld][%lld] is %g, %g from qk", (long long)n_key,
+                    (long long)col, (long long)(col + n_col - 1), (int)n_row, (long long)(i / MLA_ROW_PANEL),
+                    (long long)(i % MLA_ROW_PANEL), (double)s[1][i], (double)s[0][i]);
+        }
+    }
+    ck_release(mark);
+}
+
+static void check_load_qk(void)
+{
+    static const int64_t columns[] = {1, 7, 8, 23, 24, 25, 48, 64, 100, 224, 288};
+    const kernel_case *k = kernel_now();
+    ck_random r = {ck_seed};
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
+        for (int64_t n_key = 1; n_key <= MLA_KEY_BLOCK; n_key += n_key < 14 ? 1 : n_key < 90 ? 19 : 1) {
+            load_qk_once(k, n_key, columns[i], ck_below(&r, 3) * k->table->col_panel,
+                         (int32_t)ck_between(&r, 1, MLA_ROW_PANEL), ck_chance(&r, 0.5), &r);
+        }
+    }
+    load_qk_once(k, MLA_KEY_BLOCK_MAX, 288, 0, MLA_ROW_PANEL, false, &r);
+    load_qk_once(k, MLA_KEY_BLOCK_MAX, 288, 12 * k->table->col_panel, MLA_ROW_PANEL, true, &r);
+}
+
 /* ---- qk and pv from stored rows ---------------------------------------------------------------------------------- */
 
 /* Columns of stored rows, converted. */
@@ -536,6 +588,7 @@ static const kind_check kinds[] = {
     {"load", check_load},
     {"pack", check_pack},
     {"qk", check_qk},
+    {"load_qk", check_load_qk},
     {"softmax", kernel_check_softmax},
     {"peak", kernel_check_peak},
     {"round", kernel_check_round},

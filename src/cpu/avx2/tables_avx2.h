@@ -25,6 +25,12 @@ void mla_pack_hif8_avx2(const void *src, int64_t n_col, float factor, float *q);
 void mla_pack_i8_avx2(const void *src, int64_t n_col, float factor, float *q);
 void mla_qk_f32_avx2(const float *q, const float *block, int64_t panel_stride, int64_t n_col, int64_t n_key,
                      int32_t n_row, bool accumulate, float *s, mla_prefetch *ahead);
+void mla_load_qk_f32_avx2(const float *q, const void *const *row, int64_t n_key, int64_t n_col, int64_t col,
+                          int32_t n_row, bool accumulate, float *block, int64_t panel_stride, float *s);
+void mla_load_qk_f16_avx2(const float *q, const void *const *row, int64_t n_key, int64_t n_col, int64_t col,
+                          int32_t n_row, bool accumulate, float *block, int64_t panel_stride, float *s);
+void mla_load_qk_bf16_avx2(const float *q, const void *const *row, int64_t n_key, int64_t n_col, int64_t col,
+                           int32_t n_row, bool accumulate, float *block, int64_t panel_stride, float *s);
 bool mla_softmax_f32_avx2(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,
                           const float *mask, mla_row_state *state, float *factor);
 void mla_peak_f32_avx2(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,
@@ -70,7 +76,8 @@ void mla_fixed_pv_i16_avx2(const int16_t *p, const int16_t *v, int64_t n_pair, i
     .col_panel = MLA_AVX2_COL_PANEL, .qk_columns = 12 * MLA_AVX2_COL_PANEL,                                          \
     .load = {mla_load_f32_avx2, mla_load_f16_avx2, mla_load_bf16_avx2, mla_load_hif8_avx2, mla_load_i8_avx2},        \
     .pack = {mla_pack_f32_avx2, mla_pack_f16_avx2, mla_pack_bf16_avx2, mla_pack_hif8_avx2, mla_pack_i8_avx2},        \
-    .qk = mla_qk_f32_avx2, .softmax = mla_softmax_f32_avx2, .peak = mla_peak_f32_avx2,                               \
+    .qk = mla_qk_f32_avx2, .load_qk = {mla_load_qk_f32_avx2, mla_load_qk_f16_avx2, mla_load_qk_bf16_avx2},           \
+    .softmax = mla_softmax_f32_avx2, .peak = mla_peak_f32_avx2,                                                      \
     .round = {NULL, mla_round_f16_avx2, mla_round_bf16_avx2, mla_round_hif8_avx2, mla_round_i8_avx2},                \
     .pv = mla_pv_f32_avx2, .qk_rows = {[MLA_FORMAT_BF16] = mla_qk_rows_bf16_avx2},                                   \
     .pv_rows = {[MLA_FORMAT_BF16] = mla_pv_rows_bf16_avx2}, .merge = mla_merge_f32_avx2,                             \

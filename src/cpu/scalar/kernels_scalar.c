@@ -123,6 +123,33 @@ static void mla_qk_f32_scalar(const float *q, const float *block, int64_t panel_
     }
 }
 
+static void mla_load_qk_f32_scalar(const float *q, const void *const *row, int64_t n_key, int64_t n_col, int64_t col,
+                                   int32_t n_row, bool accumulate, float *block, int64_t panel_stride, float *s)
+{
+    mla_prefetch nothing = {0};
+    mla_load_f32_scalar(row, n_key, n_col, col, block, panel_stride);
+    mla_qk_f32_scalar(q, block_element(block, panel_stride, 0, col), panel_stride, n_col, n_key, n_row, accumulate, s,
+                      &nothing);
+}
+
+static void mla_load_qk_f16_scalar(const float *q, const void *const *row, int64_t n_key, int64_t n_col, int64_t col,
+                                   int32_t n_row, bool accumulate, float *block, int64_t panel_stride, float *s)
+{
+    mla_prefetch nothing = {0};
+    mla_load_f16_scalar(row, n_key, n_col, col, block, panel_stride);
+    mla_qk_f32_scalar(q, block_element(block, panel_stride, 0, col), panel_stride, n_col, n_key, n_row, accumulate, s,
+                      &nothing);
+}
+
+static void mla_load_qk_bf16_scalar(const float *q, const void *const *row, int64_t n_key, int64_t n_col, int64_t col,
+                                    int32_t n_row, bool accumulate, float *block, int64_t panel_stride, float *s)
+{
+    mla_prefetch nothing = {0};
+    mla_load_bf16_scalar(row, n_key, n_col, col, block, panel_stride);
+    mla_qk_f32_scalar(q, block_element(block, panel_stride, 0, col), panel_stride, n_col, n_key, n_row, accumulate, s,
+                      &nothing);
+}
+
 static void mla_qk_rows_bf16_scalar(const float *q, const void *const *row, int64_t col, int64_t n_col, int64_t n_key,
                                     bool accumulate, float *s, mla_prefetch *ahead)
 {
@@ -349,6 +376,7 @@ const mla_cpu_kernels mla_kernels_scalar = {
     .load = {mla_load_f32_scalar, mla_load_f16_scalar, mla_load_bf16_scalar, mla_load_hif8_scalar, mla_load_i8_scalar},
     .pack = {mla_pack_f32_scalar, mla_pack_f16_scalar, mla_pack_bf16_scalar, mla_pack_hif8_scalar, mla_pack_i8_scalar},
     .qk = mla_qk_f32_scalar,
+    .load_qk = {mla_load_qk_f32_scalar, mla_load_qk_f16_scalar, mla_load_qk_bf16_scalar},
     .softmax = mla_softmax_f32_scalar,
     .peak = mla_peak_f32_scalar,
     .round = {NULL, mla_round_f16_scalar, mla_round_bf16_scalar, mla_round_hif8_scalar, mla_round_i8_scalar},

@@ -94,8 +94,9 @@ static inline const char *mla_prefetch_row(mla_prefetch *ahead)
 typedef void (*mla_load_kernel)(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
                                 int64_t panel_stride);
 
-/* Converts one query row to q[.][lane]: q[c * 16] = src[c] * factor for c in [0, n_col); factor is a power of two. */
-typedef void (*mla_pack_kernel)(const void *src, int64_t n_col, float factor, float *q);
+/* q[c][r] = row[r][c] * factor[r] for r < n_row, 0 for the other lanes of the panel, c in [0, n_col); factors are powers of
+ * two, or 0. */
+typedef void (*mla_pack_kernel)(const void *const *row, const float *factor, int32_t n_row, int64_t n_col, float *q);
 
 /* s[key][r] (+)= sum over c in [0, n_col) of q[c][r] * block[c][key], for r < n_row at least. accumulate: add to s. */
 typedef void (*mla_qk_kernel)(const float *q, const float *block, int64_t panel_stride, int64_t n_col, int64_t n_key,

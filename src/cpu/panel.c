@@ -11,51 +11,30 @@
 
 enum { WIDEST_COL_PANEL = 64 };
 
-/* Columns of one tensor of row i's query, a stretch at a time, go to q[column][16]. */
-typedef struct query_part {
-    const char *from[MLA_ROW_PANEL];
-    float factor[MLA_ROW_PANEL];
-} query_part;
-
-static void pack_panel(const mla_task_state *t, mla_dtype dtype, const query_part *part, int32_t n_row, int64_t n_col,
-                       float *q)
-{
-    enum { STRETCH = 64 }; /* 64 columns of 16 rows are 4 KiB: their lines are written 16 times while they are near */
-    mla_pack_kernel pack = t->run->kernels->pack[mla_format_of(dtype)];
-    int64_t size = (int64_t)mla_dtype_size(dtype);
-    for (int64_t c = 0; c < n_col; c += STRETCH) {
-        for (int32_t r = 0; r < n_row; r++) {
-            pack(part->from[r] + c * size, n_col - c < STRETCH ? n_col - c : STRETCH, part->factor[r],
-                 q + c * MLA_ROW_PANEL + r);
-        }
-    }
-}
-
 void mla_panel_pack(mla_task_state *t, double descale)
 {
     const mla_problem *p = t->run->problem;
     const mla_shape *shape = t->run->shape;
-    memset(t->q, 0, (size_t)(t->n_panel * shape->d_k * MLA_ROW_PANEL) * sizeof(float));
+    const mla_cpu_kernels *kernels = t->run->kernels;
     memset(t->scale, 0, sizeof t->scale);
     memset(t->nope_factor, 0, sizeof t->nope_factor);
     for (int64_t panel = 0; panel < t->n_panel; panel++) {
-        query_part nope = {0}, rope = {0};
+        const void *nope[MLA_ROW_PANEL], *rope[MLA_ROW_PANEL];
+        float nope_factor[MLA_ROW_PANEL], rope_factor[MLA_ROW_PANEL];
         int32_t n_row = mla_task_panel_rows(t, panel);
         for (int32_t r = 0; r < n_row; r++) {
             int64_t i = panel * MLA_ROW_PANEL + r;
-            const void *q, *q_rope;
             float power = mla_task_split_scale(t, i, descale);
-            mla_task_query(t, i, &q, &q_rope);
-            nope.from[r] = q;
-            rope.from[r] = q_rope;
+            mla_task_query(t, i, &nope[r], &rope[r]);
             bool no_nope = t->nope_apart && t->nope_factor[i] == 0; /* its scores are 0, however large q.k may be */
-            nope.factor[r] = no_nope ? 0 : power;
-            rope.factor[r] = power;
+            nope_factor[r] = no_nope ? 0 : power;
+            rope_factor[r] = power;
         }
         float *to = t->q + panel * shape->d_k * MLA_ROW_PANEL;
-        pack_panel(t, p->q.dtype, &nope, n_row, shape->d_nope, to);
+        kernels->pack[mla_format_of(p->q.dtype)](nope, nope_factor, n_row, shape->d_nope, to);
         if (mla_tensor_present(&p->q_rope)) {
-            pack_panel(t, p->q_rope.dtype, &rope, n_row, shape->d_rope, to + shape->d_nope * MLA_ROW_PANEL);
+            kernels->pack[mla_format_of(p->q_rope.dtype)](rope, rope_factor, n_row, shape->d_rope,
+                                                          to + shape->d_nope * MLA_ROW_PANEL);
         }
     }
 }

@@ -19,10 +19,27 @@ static void load_far(const void *const *row, int64_t n_key, int64_t n_col, int64
     sound->load[MLA_FORMAT_F16](row, n_key, n_col + 1, col, block, stride);
 }
 
-static void pack_factor(const void *src, int64_t n_col, float factor, float *q)
+static void pack_factor(const void *const *row, const float *factor, int32_t n_row, int64_t n_col, float *q)
 {
-    (void)factor;
-    sound->pack[MLA_FORMAT_F32](src, n_col, 1, q);
+    float none[MLA_ROW_PANEL];
+    for (int32_t r = 0; r < n_row; r++) {
+        none[r] = factor[0];
+    }
+    sound->pack[MLA_FORMAT_F32](row, none, n_row, n_col, q);
+}
+
+/* Lanes that no row fills keep what they were. */
+static void pack_lanes(const void *const *row, const float *factor, int32_t n_row, int64_t n_col, float *q)
+{
+    float before[64][MLA_ROW_PANEL];
+    int64_t n = n_col < 64 ? n_col : 64;
+    memcpy(before, q, (size_t)n * sizeof before[0]);
+    sound->pack[MLA_FORMAT_BF16](row, factor, n_row, n_col, q);
+    for (int64_t c = 0; c < n; c++) {
+        for (int32_t r = n_row; r < MLA_ROW_PANEL; r++) {
+            q[c * MLA_ROW_PANEL + r] = before[c][r];
+        }
+    }
 }
 
 static void qk_accumulate(const float *q, const float *block, int64_t stride, int64_t n_col, int64_t n_key,
@@ -361,6 +378,7 @@ const mla_cpu_kernels *ck_broken_kernels(const mla_cpu_kernels *table, ck_bug bu
     case BUG_KERNEL_LOAD_SHORT: broken.load[MLA_FORMAT_BF16] = load_short; break;
     case BUG_KERNEL_LOAD_FAR: broken.load[MLA_FORMAT_F16] = load_far; break;
     case BUG_KERNEL_PACK_FACTOR: broken.pack[MLA_FORMAT_F32] = pack_factor; break;
+    case BUG_KERNEL_PACK_LANES: broken.pack[MLA_FORMAT_BF16] = pack_lanes; break;
     case BUG_KERNEL_QK_ACCUMULATE: broken.qk = qk_accumulate; break;
     case BUG_KERNEL_LOAD_QK_KEY: broken.load_qk[MLA_FORMAT_BF16] = load_qk_key; break;
     case BUG_KERNEL_SOFTMAX_RANGES: broken.softmax = softmax_ranges; break;

@@ -181,26 +181,33 @@ static void check_load(void)
 
 /* ---- pack -------------------------------------------------------------------------------------------------------- */
 
+static void pack_once(const kernel_case *k, int32_t n_row, int64_t n_col, ck_random *r)
+{
+    size_t mark = ck_mark();
+    const void **row = kernel_rows(k, n_row, n_col, r);
+    float *q = kernel_floats("q", n_col * MLA_ROW_PANEL), *factor = kernel_floats("factor", n_row);
+    for (int32_t i = 0; i < n_row; i++) {
+        factor[i] = ldexpf(1, (int)ck_between(r, -20, 20));
+    }
+    k->table->pack[k->format](row, factor, n_row, n_col, q);
+    for (int64_t i = 0; i < n_col * MLA_ROW_PANEL; i++) {
+        int64_t lane = i % MLA_ROW_PANEL, c = i / MLA_ROW_PANEL;
+        double want = lane < n_row ? mla_ref_load(row[lane], k->dtype, c) * (double)factor[lane] : 0;
+        if ((double)q[i] != want) {
+            ck_fail("%d rows of %lld columns: column %lld, lane %lld is %g, expected %g", (int)n_row, (long long)n_col,
+                    (long long)c, (long long)lane, (double)q[i], want);
+        }
+    }
+    ck_release(mark);
+}
+
 static void check_pack(void)
 {
     const kernel_case *k = kernel_now();
     ck_random r = {ck_seed};
     for (int64_t n_col = 1; n_col <= 576; n_col += n_col < 70 ? 1 : 101) {
-        size_t mark = ck_mark();
-        const void **row = kernel_rows(k, 1, n_col, &r);
-        float *q =
-            kernel_floats("q", (n_col - 1) * MLA_ROW_PANEL + 1 + 3); /* lane 3 of a panel, and nothing behind it */
-        float factor = ldexpf(1, (int)ck_between(&r, -20, 20));
-        k->table->pack[k->format](row[0], n_col, factor, q + 3);
-        for (int64_t i = 0; i < (n_col - 1) * MLA_ROW_PANEL + 4; i++) {
-            bool ours = i % MLA_ROW_PANEL == 3;
-            double want = ours ? mla_ref_load(row[0], k->dtype, i / MLA_ROW_PANEL) * (double)factor : 0;
-            if (ours ? (double)q[i] != want : !kernel_untouched(q[i])) {
-                ck_fail("%lld columns: column %lld, lane %lld is %g", (long long)n_col, (long long)(i / MLA_ROW_PANEL),
-                        (long long)(i % MLA_ROW_PANEL), (double)q[i]);
-            }
-        }
-        ck_release(mark);
+        pack_once(k, MLA_ROW_PANEL, n_col, &r);
+        pack_once(k, (int32_t)ck_between(&r, 1, MLA_ROW_PANEL - 1), n_col, &r);
     }
 }
 

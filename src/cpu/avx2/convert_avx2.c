@@ -190,40 +190,65 @@ void mla_load_hif8_avx2(const void *const *row, int64_t n_key, int64_t n_col, in
     }
 }
 
-#define PACK_BODY(LOAD8, LOAD1)                                                       \
-    int64_t c = 0;                                                                    \
-    for (; c + 8 <= n_col; c += 8) {                                                  \
-        float part[8];                                                                \
-        _mm256_storeu_ps(part, _mm256_mul_ps(LOAD8(src, c), _mm256_set1_ps(factor))); \
-        for (int i = 0; i < 8; i++) {                                                 \
-            q[(c + i) * ROWS] = part[i];                                              \
-        }                                                                             \
-    }                                                                                 \
-    for (; c < n_col; c++) {                                                          \
-        q[c * ROWS] = LOAD1(src, c) * factor;                                         \
+/* Eight rows of eight numbers become eight columns, a panel apart. */
+static inline void store_columns(const __m256 row[8], float *q)
+{
+    __m256 pair[8], four[8];
+    for (int i = 0; i < 8; i += 2) {
+        pair[i] = _mm256_unpacklo_ps(row[i], row[i + 1]);
+        pair[i + 1] = _mm256_unpackhi_ps(row[i], row[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        four[i] = _mm256_shuffle_ps(pair[i], pair[i + 2], 0x44);
+        four[i + 1] = _mm256_shuffle_ps(pair[i], pair[i + 2], 0xee);
+        four[i + 2] = _mm256_shuffle_ps(pair[i + 1], pair[i + 3], 0x44);
+        four[i + 3] = _mm256_shuffle_ps(pair[i + 1], pair[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        _mm256_storeu_ps(q + i * ROWS, _mm256_permute2f128_ps(four[i], four[i + 4], 0x20));
+        _mm256_storeu_ps(q + (i + 4) * ROWS, _mm256_permute2f128_ps(four[i], four[i + 4], 0x31));
+    }
+}
+
+#define PACK_BODY(LOAD8, LOAD1)                                                                                      \
+    int64_t c = 0;                                                                                                   \
+    for (; c + 8 <= n_col; c += 8) {                                                                                 \
+        for (int32_t half = 0; half < ROWS; half += 8) {                                                             \
+            __m256 x[8];                                                                                             \
+            for (int32_t i = 0; i < 8; i++) {                                                                        \
+                int32_t r = half + i;                                                                                \
+                x[i] = r < n_row ? _mm256_mul_ps(LOAD8(row[r], c), _mm256_set1_ps(factor[r])) : _mm256_setzero_ps(); \
+            }                                                                                                        \
+            store_columns(x, q + c * ROWS + half);                                                                   \
+        }                                                                                                            \
+    }                                                                                                                \
+    for (; c < n_col; c++) {                                                                                         \
+        for (int32_t r = 0; r < ROWS; r++) {                                                                         \
+            q[c * ROWS + r] = r < n_row ? LOAD1(row[r], c) * factor[r] : 0;                                          \
+        }                                                                                                            \
     }
 
-void mla_pack_f32_avx2(const void *src, int64_t n_col, float factor, float *q)
+void mla_pack_f32_avx2(const void *const *row, const float *factor, int32_t n_row, int64_t n_col, float *q)
 {
     PACK_BODY(load8_f32, load1_f32)
 }
 
-void mla_pack_f16_avx2(const void *src, int64_t n_col, float factor, float *q)
+void mla_pack_f16_avx2(const void *const *row, const float *factor, int32_t n_row, int64_t n_col, float *q)
 {
     PACK_BODY(load8_f16, load1_f16)
 }
 
-void mla_pack_bf16_avx2(const void *src, int64_t n_col, float factor, float *q)
+void mla_pack_bf16_avx2(const void *const *row, const float *factor, int32_t n_row, int64_t n_col, float *q)
 {
     PACK_BODY(load8_bf16, load1_bf16)
 }
 
-void mla_pack_hif8_avx2(const void *src, int64_t n_col, float factor, float *q)
+void mla_pack_hif8_avx2(const void *const *row, const float *factor, int32_t n_row, int64_t n_col, float *q)
 {
     PACK_BODY(load8_hif8, load1_hif8)
 }
 
-void mla_pack_i8_avx2(const void *src, int64_t n_col, float factor, float *q)
+void mla_pack_i8_avx2(const void *const *row, const float *factor, int32_t n_row, int64_t n_col, float *q)
 {
     PACK_BODY(load8_i8, load1_i8)
 }

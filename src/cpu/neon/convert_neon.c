@@ -2,6 +2,7 @@
  * convert_neon.c - storage formats in and out: load, pack, store.
  */
 #include <arm_neon.h>
+#include <string.h>
 
 #include "cpu/scalar/convert.h"
 #include "cpu/scalar/hif8.h"
@@ -127,6 +128,20 @@ INLINE void pack_row(const void *src, int64_t n_col, float factor, float *q, loa
     }
 }
 
+/* A stretch of columns at a time: 64 columns of 16 rows are 4 KiB, whose lines are written 16 times while they are near. */
+INLINE void pack_rows(const void *const *row, const float *factor, int32_t n_row, int64_t n_col, float *q, int64_t size,
+                      load8 eight, load1 one)
+{
+    enum { STRETCH = 64 };
+    memset(q, 0, n_row < ROWS ? (size_t)(n_col * ROWS) * sizeof *q : 0);
+    for (int64_t c = 0; c < n_col; c += STRETCH) {
+        for (int32_t r = 0; r < n_row; r++) {
+            pack_row((const char *)row[r] + c * size, n_col - c < STRETCH ? n_col - c : STRETCH, factor[r],
+                     q + c * ROWS + r, eight, one);
+        }
+    }
+}
+
 void mla_load_f32_neon(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
                        int64_t panel_stride)
 {
@@ -169,29 +184,29 @@ void mla_load_hif8_neon(const void *const *row, int64_t n_key, int64_t n_col, in
     }
 }
 
-void mla_pack_f32_neon(const void *src, int64_t n_col, float factor, float *q)
+void mla_pack_f32_neon(const void *const *row, const float *factor, int32_t n_row, int64_t n_col, float *q)
 {
-    pack_row(src, n_col, factor, q, load8_f32, load1_f32);
+    pack_rows(row, factor, n_row, n_col, q, 4, load8_f32, load1_f32);
 }
 
-void mla_pack_f16_neon(const void *src, int64_t n_col, float factor, float *q)
+void mla_pack_f16_neon(const void *const *row, const float *factor, int32_t n_row, int64_t n_col, float *q)
 {
-    pack_row(src, n_col, factor, q, load8_f16, load1_f16);
+    pack_rows(row, factor, n_row, n_col, q, 2, load8_f16, load1_f16);
 }
 
-void mla_pack_bf16_neon(const void *src, int64_t n_col, float factor, float *q)
+void mla_pack_bf16_neon(const void *const *row, const float *factor, int32_t n_row, int64_t n_col, float *q)
 {
-    pack_row(src, n_col, factor, q, load8_bf16, load1_bf16);
+    pack_rows(row, factor, n_row, n_col, q, 2, load8_bf16, load1_bf16);
 }
 
-void mla_pack_hif8_neon(const void *src, int64_t n_col, float factor, float *q)
+void mla_pack_hif8_neon(const void *const *row, const float *factor, int32_t n_row, int64_t n_col, float *q)
 {
-    pack_row(src, n_col, factor, q, load8_hif8, load1_hif8);
+    pack_rows(row, factor, n_row, n_col, q, 1, load8_hif8, load1_hif8);
 }
 
-void mla_pack_i8_neon(const void *src, int64_t n_col, float factor, float *q)
+void mla_pack_i8_neon(const void *const *row, const float *factor, int32_t n_row, int64_t n_col, float *q)
 {
-    pack_row(src, n_col, factor, q, load8_i8, load1_i8);
+    pack_rows(row, factor, n_row, n_col, q, 1, load8_i8, load1_i8);
 }
 
 /* Column c of a row inside a panelled accumulator. */

@@ -24,11 +24,11 @@ void mla_load_hif8_neon(const void *const *row, int64_t n_key, int64_t n_col, in
                         int64_t panel_stride);
 void mla_load_i8_neon(const void *const *row, int64_t n_key, int64_t n_col, int64_t col, float *block,
                       int64_t panel_stride);
-void mla_pack_f32_neon(const void *src, int64_t n_col, float factor, float *q);
-void mla_pack_f16_neon(const void *src, int64_t n_col, float factor, float *q);
-void mla_pack_bf16_neon(const void *src, int64_t n_col, float factor, float *q);
-void mla_pack_hif8_neon(const void *src, int64_t n_col, float factor, float *q);
-void mla_pack_i8_neon(const void *src, int64_t n_col, float factor, float *q);
+void mla_pack_f32_neon(const void *const *row, const float *factor, int32_t n_row, int64_t n_col, float *q);
+void mla_pack_f16_neon(const void *const *row, const float *factor, int32_t n_row, int64_t n_col, float *q);
+void mla_pack_bf16_neon(const void *const *row, const float *factor, int32_t n_row, int64_t n_col, float *q);
+void mla_pack_hif8_neon(const void *const *row, const float *factor, int32_t n_row, int64_t n_col, float *q);
+void mla_pack_i8_neon(const void *const *row, const float *factor, int32_t n_row, int64_t n_col, float *q);
 void mla_qk_f32_neon(const float *q, const float *block, int64_t panel_stride, int64_t n_col, int64_t n_key,
                      int32_t n_row, bool accumulate, float *s, mla_prefetch *ahead);
 bool mla_softmax_f32_neon(float *s, int64_t n_key, const float *scale, const int32_t *begin, const int32_t *end,

@@ -68,38 +68,48 @@ static void mla_load_i8_scalar(const void *const *row, int64_t n_key, int64_t n_
     }
 }
 
-static void mla_pack_f32_scalar(const void *src, int64_t n_col, float factor, float *q)
+static void mla_pack_f32_scalar(const void *const *row, const float *factor, int32_t n_row, int64_t n_col, float *q)
 {
     for (int64_t c = 0; c < n_col; c++) {
-        q[c * MLA_ROW_PANEL] = ((const float *)src)[c] * factor;
+        for (int32_t r = 0; r < MLA_ROW_PANEL; r++) {
+            q[c * MLA_ROW_PANEL + r] = r < n_row ? ((const float *)row[r])[c] * factor[r] : 0;
+        }
     }
 }
 
-static void mla_pack_f16_scalar(const void *src, int64_t n_col, float factor, float *q)
+static void mla_pack_f16_scalar(const void *const *row, const float *factor, int32_t n_row, int64_t n_col, float *q)
 {
     for (int64_t c = 0; c < n_col; c++) {
-        q[c * MLA_ROW_PANEL] = mla_f32_from_f16(((const uint16_t *)src)[c]) * factor;
+        for (int32_t r = 0; r < MLA_ROW_PANEL; r++) {
+            q[c * MLA_ROW_PANEL + r] = r < n_row ? mla_f32_from_f16(((const uint16_t *)row[r])[c]) * factor[r] : 0;
+        }
     }
 }
 
-static void mla_pack_bf16_scalar(const void *src, int64_t n_col, float factor, float *q)
+static void mla_pack_bf16_scalar(const void *const *row, const float *factor, int32_t n_row, int64_t n_col, float *q)
 {
     for (int64_t c = 0; c < n_col; c++) {
-        q[c * MLA_ROW_PANEL] = mla_f32_from_bf16(((const uint16_t *)src)[c]) * factor;
+        for (int32_t r = 0; r < MLA_ROW_PANEL; r++) {
+            q[c * MLA_ROW_PANEL + r] = r < n_row ? mla_f32_from_bf16(((const uint16_t *)row[r])[c]) * factor[r] : 0;
+        }
     }
 }
 
-static void mla_pack_hif8_scalar(const void *src, int64_t n_col, float factor, float *q)
+static void mla_pack_hif8_scalar(const void *const *row, const float *factor, int32_t n_row, int64_t n_col, float *q)
 {
     for (int64_t c = 0; c < n_col; c++) {
-        q[c * MLA_ROW_PANEL] = mla_f32_from_hif8(((const uint8_t *)src)[c]) * factor;
+        for (int32_t r = 0; r < MLA_ROW_PANEL; r++) {
+            q[c * MLA_ROW_PANEL + r] = r < n_row ? mla_f32_from_hif8(((const uint8_t *)row[r])[c]) * factor[r] : 0;
+        }
     }
 }
 
-static void mla_pack_i8_scalar(const void *src, int64_t n_col, float factor, float *q)
+static void mla_pack_i8_scalar(const void *const *row, const float *factor, int32_t n_row, int64_t n_col, float *q)
 {
     for (int64_t c = 0; c < n_col; c++) {
-        q[c * MLA_ROW_PANEL] = (float)((const int8_t *)src)[c] * factor;
+        for (int32_t r = 0; r < MLA_ROW_PANEL; r++) {
+            q[c * MLA_ROW_PANEL + r] = r < n_row ? (float)((const int8_t *)row[r])[c] * factor[r] : 0;
+        }
     }
 }
 

@@ -84,7 +84,7 @@ template <typename T, int rows> __device__ __forceinline__ void combine(const de
     if (here.n == 0) {
         return;
     }
-    if (chunk == 0) { /* what came too late, and what nobody waits for */
+    if (few_folds_pairs<rows> && chunk == 0) { /* what came too late, and what nobody waits for */
         for (int i = thread; i < here.n; i += n_thread) {
             a.arrived[here.first + i] = 0;
         }

@@ -260,7 +260,7 @@ __device__ __forceinline__ void leave_piece(const dense_few_sm90_args &a, const 
             to[(m * (rows / 8) + j) * 128] = make_float4(x[0], x[1], x[2], x[3]);
         }
     }
-    if (piece % 2 == 0) {
+    if (few_folds_pairs<rows> && piece % 2 == 0) {
         named_barrier(barrier_rows, compute_threads);
         if (threadIdx.x == 0) {
             store_release(a.arrived + piece / 2, DENSE_FEW_SM90_ARRIVED);
@@ -317,7 +317,7 @@ __device__ __forceinline__ bool finish(const dense_few_sm90_args &a, const tenso
     bool folds = false;
     if (piece >= 0 && piece % 2 == 1) {
         barrier_wait(shared_address(&sh.decided), 0);
-        folds = sh.folds;
+        folds = few_folds_pairs<rows> && sh.folds;
     }
     if (piece < 0 || folds) {
 #pragma unroll 1

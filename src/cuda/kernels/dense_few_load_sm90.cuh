@@ -162,7 +162,7 @@ __device__ void load_keys(const dense_few_sm90_args &a, const tensor_map *k_map,
     bool folds = false;
     if (lane == 0) {
         const int n = line_cuts_of(few_line(a), sh.line, sh.last_item).n;
-        folds = n == 1 && load_acquire(a.arrived + cut) == DENSE_FEW_SM90_ARRIVED;
+        folds = few_folds_pairs<rows> && n == 1 && load_acquire(a.arrived + cut) == DENSE_FEW_SM90_ARRIVED;
         if (folds) {
             a.arrived[cut] = 0;
             fence_async_proxy_all();

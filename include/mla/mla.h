@@ -133,7 +133,8 @@ MLA_API mla_status mla_plan_describe(const mla_plan *plan, mla_plan_info *info);
 MLA_API mla_status mla_run(const mla_plan *plan, const mla_problem *problem, void *workspace, size_t workspace_bytes,
                            void *stream);
 
-/* Plan, allocate, run, release, in one call. options may be NULL. Errors: those of the calls above. */
+/* Plan, allocate, run, release, in one call. options may be NULL. A workspace from the heap, of up to 64 MiB, is kept for the
+ * next such call. Errors: those of the calls above. */
 MLA_API mla_status mla_attention(const mla_problem *problem, const mla_plan_options *options);
 
 /* ---- results of a part of the keys ------------------------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 /*
  * api.c - the native calls: plan, run, one-shot.
  */
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -169,6 +170,49 @@ mla_status mla_run(const mla_plan *plan, const mla_problem *problem, void *works
     return run_resolved(plan, problem, &shape, workspace, stream);
 }
 
+/*
+ * The last workspace that came from the heap. The system takes memory of this size back when it is freed and hands it out page
+ * by page, so that a call of a few milliseconds would spend as long again on touching it.
+ */
+typedef struct kept_workspace {
+    size_t bytes; /* behind this struct */
+} kept_workspace;
+#ifdef __SANITIZE_ADDRESS__
+#define MLA_MOST_KEPT ((size_t)0) /* so that it notices what lies outside a workspace, and what is used after a call */
+#else
+#define MLA_MOST_KEPT ((size_t)64 << 20)
+#endif
+static _Atomic(kept_workspace *) kept;
+
+static void *take_from_heap(size_t bytes)
+{
+    kept_workspace *block = atomic_exchange(&kept, NULL);
+    if (block && block->bytes < bytes) {
+        free(block);
+        block = NULL;
+    }
+    if (!block) {
+        block = bytes <= SIZE_MAX - sizeof *block ? malloc(sizeof *block + bytes) : NULL;
+        if (!block) {
+            return NULL;
+        }
+        block->bytes = bytes;
+    }
+    return block + 1;
+}
+
+static void give_to_heap(void *memory)
+{
+    kept_workspace *block = (kept_workspace *)memory - 1;
+    free(block->bytes <= MLA_MOST_KEPT ? atomic_exchange(&kept, block) : block);
+}
+
+/* When the library is unloaded. */
+__attribute__((destructor)) static void free_kept(void)
+{
+    free(atomic_exchange(&kept, NULL));
+}
+
 /* The one-shot call's workspace: from the caller's allocator, from the backend, or from the heap. */
 static mla_status allocate(const mla_plan *plan, const mla_plan_options *options, size_t bytes, void **memory)
 {
@@ -180,7 +224,7 @@ static mla_status allocate(const mla_plan *plan, const mla_plan_options *options
     } else if (plan->backend->allocate) {
         return plan->backend->allocate(plan, bytes, options->stream, memory);
     } else {
-        *memory = malloc(bytes);
+        *memory = take_from_heap(bytes);
     }
     if (!*memory) {
         return mla_fail(MLA_STATUS_OUT_OF_MEMORY, "workspace of %zu bytes does not fit into memory", bytes);
@@ -200,7 +244,7 @@ static void release(const mla_plan *plan, const mla_plan_options *options, void 
     } else if (plan->backend->release) {
         plan->backend->release(plan, memory, options->stream);
     } else {
-        free(memory);
+        give_to_heap(memory);
     }
 }
 

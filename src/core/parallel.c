@@ -75,8 +75,9 @@ void mla_parallel(const mla_plan *plan, int64_t n_task, mla_task task, void *dat
     }
 #ifdef _OPENMP
     pthread_once(&once, watch_fork);
-    int n_thread = plan->n_worker < n_task ? plan->n_worker : (int)n_task;
-    n_thread = n_thread < MLA_MAX_THREADS ? n_thread : MLA_MAX_THREADS;
+    /* the plan's number even for fewer tasks: the run time ends the threads that a smaller team leaves over, and starting
+     * them again costs the next call more than it takes them to find nothing to do */
+    int n_thread = plan->n_worker < MLA_MAX_THREADS ? plan->n_worker : MLA_MAX_THREADS;
 #pragma omp parallel for num_threads(n_thread) schedule(static, 1) if (!forked)
 #endif
     for (int64_t i = 0; i < n_task; i++) {

@@ -19,11 +19,17 @@
  */
 #define MLA_SPLIT_KEYS (6 * MLA_KEY_BLOCK)
 
-/* The same for rounded probabilities, whose chunks are whole tiles. */
-static int64_t split_keys(const mla_problem *problem)
+/* Units that multiply bf16 are through with a block while another level has converted it: a chunk is longer by as much. */
+#define MLA_SPLIT_KEYS_BF16 (6 * MLA_KEY_BLOCK_BF16)
+
+/* Chunks of rounded probabilities are whole tiles. */
+static int64_t split_keys(const mla_problem *problem, mla_arithmetic arithmetic)
 {
     int64_t tile = problem->p_tile; /* 0: nothing is rounded */
-    return tile == 0 ? MLA_SPLIT_KEYS : tile >= MLA_SPLIT_KEYS ? tile : MLA_SPLIT_KEYS / tile * tile;
+    return arithmetic == MLA_ARITHMETIC_BF16 ? MLA_SPLIT_KEYS_BF16
+           : tile == 0                       ? MLA_SPLIT_KEYS
+           : tile >= MLA_SPLIT_KEYS          ? tile
+                                             : MLA_SPLIT_KEYS / tile * tile;
 }
 
 static mla_status cpu_accepts(const mla_problem *problem, const mla_shape *shape)
@@ -46,8 +52,9 @@ static mla_status cpu_build(const mla_problem *problem, const mla_shape *shape, 
         plan->n_worker = 1;
         return MLA_STATUS_OK; /* sizes may be anything then */
     }
-    mla_layout layout = mla_layout_make(kernels, problem, shape, plan->arithmetic, split_keys(problem));
-    plan->geometry = (mla_plan_geometry){.split_keys = split_keys(problem),
+    mla_layout layout =
+        mla_layout_make(kernels, problem, shape, plan->arithmetic, split_keys(problem, plan->arithmetic));
+    plan->geometry = (mla_plan_geometry){.split_keys = split_keys(problem, plan->arithmetic),
                                          .row_panel = MLA_ROW_PANEL,
                                          .slot_bytes = layout.slot_bytes,
                                          .max_rows = MLA_TASK_ROWS,
@@ -57,13 +64,13 @@ static mla_status cpu_build(const mla_problem *problem, const mla_shape *shape, 
     /* no more scratch than there are items to work on */
     int64_t n_worker = plan->n_item < plan->n_worker ? plan->n_item : plan->n_worker;
     plan->n_worker = (int32_t)(n_worker > 1 ? n_worker : 1);
-    plan->workspace_bytes = (size_t)n_worker * plan->worker_bytes + (size_t)plan->n_slot * layout.slot_bytes;
+    plan->workspace_bytes =
+        (size_t)n_worker * (plan->worker_bytes + sizeof(mla_share)) + (size_t)plan->n_slot * layout.slot_bytes;
     return MLA_STATUS_OK;
 }
 
 typedef struct cpu_run_state {
     mla_run_context run;
-    char *scratch;
     _Alignas(64) atomic_int_fast64_t next_item; /* on a line of its own: every worker writes it */
     _Alignas(64) atomic_int_fast64_t next_second;
     _Alignas(64) atomic_int_fast64_t next_combine;
@@ -90,12 +97,13 @@ static void work_items(void *data, int64_t worker)
 {
     cpu_run_state *state = data;
     const mla_plan *plan = state->run.plan;
-    char *scratch = state->scratch + (size_t)worker * plan->worker_bytes;
-    mla_tile_begin(&state->run, scratch);
+    mla_tile_begin(&state->run, worker);
     for (int64_t i, end; take_items(state, &i, &end);) {
         for (; i < end; i++) {
-            mla_tile_item(&state->run, &plan->item[i], i + 1 < end ? &plan->item[i + 1] : NULL, scratch);
+            mla_tile_item(&state->run, &plan->item[i], i + 1 < end ? &plan->item[i + 1] : NULL, worker);
         }
+    }
+    while (mla_tile_help(&state->run, worker)) {
     }
 }
 
@@ -103,15 +111,14 @@ static void second_pass(void *data, int64_t worker)
 {
     cpu_run_state *state = data;
     const mla_plan *plan = state->run.plan;
-    char *scratch = state->scratch + (size_t)worker * plan->worker_bytes;
-    mla_tile_begin(&state->run, scratch);
+    mla_tile_begin(&state->run, worker);
     for (;;) {
         int64_t i = atomic_fetch_add_explicit(&state->next_second, 1, memory_order_relaxed);
         if (i >= plan->n_item) {
             return;
         }
         if (plan->item[i].slot >= 0) {
-            mla_tile_second_pass(&state->run, &plan->item[i], scratch);
+            mla_tile_second_pass(&state->run, &plan->item[i], worker);
         }
     }
 }
@@ -139,8 +146,10 @@ static mla_status cpu_run(const mla_plan *plan, const mla_problem *problem, cons
     }
     cpu_run_state state = {.run = {.plan = plan, .problem = problem, .shape = shape, .kernels = plan->kernels}};
     state.run.layout = mla_layout_make(plan->kernels, problem, shape, plan->arithmetic, plan->geometry.split_keys);
-    state.scratch = workspace;
-    state.run.slots = state.scratch + (size_t)plan->n_worker * plan->worker_bytes;
+    state.run.scratch = workspace;
+    state.run.slots = state.run.scratch + (size_t)plan->n_worker * plan->worker_bytes;
+    state.run.share = (mla_share *)(state.run.slots + (size_t)plan->n_slot * state.run.layout.slot_bytes);
+    mla_share_init(state.run.share, plan->n_worker);
     int64_t n_combine_worker = plan->n_combine < plan->n_worker ? plan->n_combine : plan->n_worker;
     mla_parallel(plan, plan->n_worker, work_items, &state);
     if (problem->p_rounding != MLA_P_ROUND_NONE && plan->n_slot > 0) {

@@ -12,6 +12,7 @@
 typedef struct mla_task {
     const mla_run_context *run;
     const mla_work_item *item;
+    int64_t worker;
     int64_t n_row, n_panel;
     bool stream;                      /* few rows: keys are used where they lie */
     struct mla_fixed_state *fixed;    /* panels in fixed point; NULL: not asked for or not offered */

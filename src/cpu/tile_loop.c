@@ -164,18 +164,25 @@ static void panel_results(const mla_task_state *t, char *memory, size_t stride, 
     }
 }
 
+static char *scratch_of(const mla_run_context *run, int64_t worker)
+{
+    return run->scratch + (size_t)worker * run->layout.worker_bytes;
+}
+
 static mla_task_state *task_in(const mla_run_context *run, char *scratch)
 {
     return (mla_task_state *)(scratch + run->layout.task);
 }
 
-void mla_tile_begin(const mla_run_context *run, char *scratch)
+void mla_tile_begin(const mla_run_context *run, int64_t worker)
 {
+    char *scratch = scratch_of(run, worker);
     const mla_layout *layout = &run->layout;
     mla_key_rows *rows = (mla_key_rows *)(scratch + layout->row);
     memset(scratch + layout->no_row, 0, layout->no_row_bytes);
     *task_in(run, scratch) = (mla_task_state){
         .run = run,
+        .worker = worker,
         .nope_apart = mla_nope_apart(run->problem, run->shape),
         .packed_descale = NAN,
         .q = (float *)(scratch + layout->q),
@@ -201,9 +208,9 @@ void mla_tile_begin(const mla_run_context *run, char *scratch)
 }
 
 /* Queries of the item before stay packed where they are this one's too: the next chunk of the same rows, mostly. */
-static mla_task_state *task_of(const mla_run_context *run, const mla_work_item *item, char *scratch)
+static mla_task_state *task_of(const mla_run_context *run, const mla_work_item *item, int64_t worker)
 {
-    mla_task_state *t = task_in(run, scratch);
+    mla_task_state *t = task_in(run, scratch_of(run, worker));
     const mla_work_item *before = t->item;
     if (before == NULL || before->seq != item->seq || before->kv_head != item->kv_head ||
         before->row_begin != item->row_begin || before->row_end != item->row_end) {
@@ -220,33 +227,67 @@ static mla_task_state *task_of(const mla_run_context *run, const mla_work_item *
     return t;
 }
 
-void mla_tile_second_pass(const mla_run_context *run, const mla_work_item *item, char *scratch)
+void mla_tile_second_pass(const mla_run_context *run, const mla_work_item *item, int64_t worker)
 {
-    mla_task_state *t = task_of(run, item, scratch);
+    mla_task_state *t = task_of(run, item, worker);
     mla_panel_result result[MLA_TASK_PANELS];
     panel_results(t, run->slots + (size_t)item->slot * run->layout.slot_bytes, run->layout.slot_bytes, result);
     mla_rounded_chunk_values(t, result);
+}
+
+/* Partial results in a worker's accumulators i; a helper's spare i is the same memory. */
+static void accumulators(const mla_task_state *t, int64_t worker, int64_t i, mla_panel_result *result)
+{
+    const mla_layout *layout = &t->run->layout;
+    panel_results(t, scratch_of(t->run, worker) + layout->acc[i], sizeof(mla_row_state) + layout->o_bytes, result);
+}
+
+/* How many chunks a whole item has; of chunk number `chunk`, if there is one, the partial result. */
+static int64_t attend_numbered(mla_task_state *t, int64_t chunk, const mla_panel_result *result)
+{
+    int64_t n_chunk = 0, split = t->run->plan->geometry.split_keys;
+    for (int32_t g = 0; g < t->run->shape->n_segment; g++) {
+        int64_t begin, end;
+        mla_task_find_ranges(t, g, &begin, &end);
+        int64_t origin = begin - begin % split, here = begin < end ? (end - origin + split - 1) / split : 0;
+        if (chunk >= n_chunk && chunk < n_chunk + here) {
+            int64_t at = origin + (chunk - n_chunk) * split;
+            attend_chunk(t, g, at > begin ? at : begin, at + split < end ? at + split : end, end, result);
+        }
+        n_chunk += here;
+    }
+    return n_chunk;
+}
+
+static void fold(const mla_task_state *t, const mla_panel_result *into, const mla_panel_result *from)
+{
+    for (int64_t panel = 0; panel < t->n_panel; panel++) {
+        mla_result_fold(t->run->kernels, &into[panel], &from[panel], t->run->layout.n_v_panel);
+    }
 }
 
 /* All chunks of a whole item into result[0]; returns whether there were any. */
 static bool attend_whole(mla_task_state *t, mla_panel_result result[2][MLA_TASK_PANELS])
 {
     const mla_run_context *run = t->run;
-    int64_t n_chunk = 0, split = run->plan->geometry.split_keys;
-    for (int32_t g = 0; g < run->shape->n_segment; g++) {
-        int64_t begin, end;
-        mla_task_find_ranges(t, g, &begin, &end);
-        for (int64_t from = begin, to; from < end; from = to) {
-            to = from - from % split + split;
-            to = to < end ? to : end;
-            attend_chunk(t, g, from, to, end, result[n_chunk > 0]);
-            for (int64_t panel = 0; n_chunk > 0 && panel < t->n_panel; panel++) {
-                mla_result_fold(run->kernels, &result[0][panel], &result[1][panel], run->layout.n_v_panel);
-            }
-            n_chunk++;
-        }
+    mla_share *own = &run->share[t->worker];
+    int64_t chunk = 1, n_chunk = attend_numbered(t, -1, NULL);
+    if (n_chunk == 0) {
+        return false;
     }
-    return n_chunk > 0;
+    mla_share_open(own, t->item, n_chunk);
+    attend_numbered(t, 0, result[0]);
+    for (; mla_share_next(own, chunk); chunk++) {
+        attend_numbered(t, chunk, result[1]);
+        fold(t, result[0], result[1]);
+    }
+    for (; chunk < n_chunk; chunk++) {
+        int64_t place = mla_share_wait(run->share, run->plan->n_worker, t->worker, chunk);
+        accumulators(t, place / MLA_SPARES, place % MLA_SPARES, result[1]);
+        fold(t, result[0], result[1]);
+        mla_share_folded(run->share, place);
+    }
+    return true;
 }
 
 /* End of the keys that the worker goes on with when it comes to the item `next`; 0: others than those behind this item's. */
@@ -258,7 +299,7 @@ static int64_t goes_on_to(const mla_work_item *item, const mla_work_item *next)
     return same ? next->kv_end : 0;
 }
 
-static void compute_item(mla_task_state *t, const mla_work_item *next, char *scratch)
+static void compute_item(mla_task_state *t, const mla_work_item *next)
 {
     const mla_run_context *run = t->run;
     const mla_work_item *item = t->item;
@@ -278,7 +319,7 @@ static void compute_item(mla_task_state *t, const mla_work_item *next, char *scr
         return;
     }
     for (int i = 0; i < 2; i++) {
-        panel_results(t, scratch + layout->acc[i], sizeof(mla_row_state) + layout->o_bytes, result[i]);
+        accumulators(t, t->worker, i, result[i]);
     }
     if (!(rounded ? mla_rounded_whole : attend_whole)(t, result)) {
         for (int64_t panel = 0; panel < t->n_panel; panel++) {
@@ -290,17 +331,45 @@ static void compute_item(mla_task_state *t, const mla_work_item *next, char *scr
     }
 }
 
-void mla_tile_item(const mla_run_context *run, const mla_work_item *item, const mla_work_item *next, char *scratch)
+static void enter(const mla_task_state *t)
 {
-    const mla_bf16_kernels *kernels = &run->kernels->bf16;
-    mla_task_state *t = task_of(run, item, scratch);
-    if (t->bf16 && kernels->enter) {
-        kernels->enter();
+    if (t->bf16 && t->run->kernels->bf16.enter) {
+        t->run->kernels->bf16.enter();
     }
-    compute_item(t, next, scratch);
-    if (t->bf16 && kernels->leave) {
-        kernels->leave();
+}
+
+static void leave(const mla_task_state *t)
+{
+    if (t->bf16 && t->run->kernels->bf16.leave) {
+        t->run->kernels->bf16.leave();
     }
+}
+
+void mla_tile_item(const mla_run_context *run, const mla_work_item *item, const mla_work_item *next, int64_t worker)
+{
+    mla_task_state *t = task_of(run, item, worker);
+    enter(t);
+    compute_item(t, next);
+    leave(t);
+}
+
+bool mla_tile_help(const mla_run_context *run, int64_t worker)
+{
+    int64_t n_worker = run->plan->n_worker, spare = mla_share_spare(&run->share[worker]);
+    for (int64_t i = 1; spare >= 0 && i < n_worker; i++) {
+        int64_t owner = (worker + i) % n_worker, chunk = mla_share_take(&run->share[owner]);
+        if (chunk >= 0) {
+            mla_task_state *t = task_of(run, run->share[owner].item, worker);
+            mla_panel_result result[MLA_TASK_PANELS];
+            accumulators(t, worker, spare, result);
+            enter(t);
+            attend_numbered(t, chunk, result);
+            leave(t);
+            mla_share_hand_in(&run->share[worker], spare, owner, chunk);
+            return true;
+        }
+    }
+    return false;
 }
 
 void mla_tile_combine(const mla_run_context *run, const mla_combine_item *item)

@@ -6,6 +6,7 @@
 
 #include "core/plan.h"
 #include "kernels.h"
+#include "share.h"
 
 #define MLA_TASK_ROWS 128 /* rows of a task: enough to amortise loading a key, few enough for the second-level cache */
 #define MLA_TASK_PANELS (MLA_TASK_ROWS / MLA_ROW_PANEL)
@@ -65,18 +66,23 @@ typedef struct mla_run_context {
     const mla_shape *shape;
     const mla_cpu_kernels *kernels;
     mla_layout layout;
-    char *slots; /* [n_slot][slot_bytes] */
+    char *scratch;    /* [n_worker][worker_bytes] */
+    char *slots;      /* [n_slot][slot_bytes] */
+    mla_share *share; /* [n_worker] */
 } mla_run_context;
 
 /* Before a worker's first item. Its scratch then remembers from item to item whose queries are packed. */
-void mla_tile_begin(const mla_run_context *run, char *scratch);
+void mla_tile_begin(const mla_run_context *run, int64_t worker);
 
-/* Computes one work item with the scratch of one worker; of a chunk item of rounded probabilities, the scores. `next` is the
- * item that the worker goes on with, for prefetching; NULL: not known yet. */
-void mla_tile_item(const mla_run_context *run, const mla_work_item *item, const mla_work_item *next, char *scratch);
+/* A worker computes one work item; of a chunk item of rounded probabilities, the scores. `next` is the item that it goes on
+ * with, for prefetching; NULL: not known yet. */
+void mla_tile_item(const mla_run_context *run, const mla_work_item *item, const mla_work_item *next, int64_t worker);
+
+/* A worker without an item of its own computes a chunk of another's whole item. False: there is none for it. */
+bool mla_tile_help(const mla_run_context *run, int64_t worker);
 
 /* The second pass over a chunk item of rounded probabilities. */
-void mla_tile_second_pass(const mla_run_context *run, const mla_work_item *item, char *scratch);
+void mla_tile_second_pass(const mla_run_context *run, const mla_work_item *item, int64_t worker);
 
 /* Folds the slots of one combine item and writes its rows. */
 void mla_tile_combine(const mla_run_context *run, const mla_combine_item *item);

@@ -48,7 +48,7 @@ static const char help[] =
     "      --samples N       samples wanted per measurement (default: 15; quick: 7)\n"
     "      --json FILE       write everything as JSON too\n"
     "      --isa NAME        highest instruction set level, as listed by 'mla info' (default: the best usable)\n"
-    "      --arith NAME      auto, f32, bf16 or int16: what CPU kernels compute in (default: auto)\n"
+    "      --arith NAME      auto, f32, bf16, bf16x2 or int16: what CPU kernels compute in (default: auto)\n"
     "      --list            print the names of the shapes and stop\n"
     "  -h, --help            show this help\n"
     "\n"

@@ -30,7 +30,7 @@ static const char help[] =
     "      --seed S      seed of the first problem; the next one is S + 1 (default: from the clock)\n"
     "      --backend B   cpu, or cuda: on the first NVIDIA GPU, twice with the same bits (default: cpu)\n"
     "      --isa NAME    highest instruction set level, as listed by 'mla info' (default: the best usable)\n"
-    "      --arith NAME  auto, f32, bf16 or int16: what CPU kernels compute in (default: auto)\n"
+    "      --arith NAME  auto, f32, bf16, bf16x2 or int16: what CPU kernels compute in (default: auto)\n"
     "      --self-test   spoil one value of every result and demand that it is noticed\n"
     "  -v, --verbose     print every problem\n"
     "  -h, --help        show this help\n"

@@ -73,6 +73,7 @@ static const char *choose_arithmetic(void)
     switch (known ? info.arithmetic : MLA_ARITHMETIC_AUTO) {
     case MLA_ARITHMETIC_F32: return "f32";
     case MLA_ARITHMETIC_BF16: return "bf16";
+    case MLA_ARITHMETIC_BF16X2: return "bf16x2";
     case MLA_ARITHMETIC_INT16: return "int16";
     default: return "unknown";
     }

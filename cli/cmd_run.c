@@ -25,7 +25,7 @@ static const char help[] =
     "  -t, --threads N     use N threads (default: what OpenMP decides)\n"
     "      --backend NAME  auto, cpu, ref, or cuda: on the first NVIDIA GPU (default: auto, the CPU)\n"
     "      --isa NAME      highest instruction set level, as listed by 'mla info' (default: the best usable)\n"
-    "      --arith NAME    auto, f32, bf16 or int16: what CPU kernels compute in (default: auto)\n"
+    "      --arith NAME    auto, f32, bf16, bf16x2 or int16: what CPU kernels compute in (default: auto)\n"
     "  -h, --help          show this help\n"
     "\n"
     "Examples:\n"

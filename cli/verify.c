@@ -292,9 +292,10 @@ mla_status verify_prepare(const mla_problem *problem, mla_arithmetic arithmetic,
         break;
     default: break;
     }
-    truth->p_step += arithmetic == MLA_ARITHMETIC_BF16  ? 0x1p-8 /* half a step, since they go to the nearest */
-                     : arithmetic == MLA_ARITHMETIC_F16 ? 0x1p-11
-                                                        : 0;
+    truth->p_step += arithmetic == MLA_ARITHMETIC_BF16     ? 0x1p-8 /* half a step, since they go to the nearest */
+                     : arithmetic == MLA_ARITHMETIC_BF16X2 ? 0x1p-16
+                     : arithmetic == MLA_ARITHMETIC_F16    ? 0x1p-11
+                                                           : 0;
     bool f16 = arithmetic == MLA_ARITHMETIC_F16 ||
                (problem->p_rounding == MLA_P_ROUND_16BIT && problem->q.dtype == MLA_DTYPE_F16);
     truth->p_step_least += f16 ? 0x1p-24 : 0;

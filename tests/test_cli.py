@@ -186,7 +186,7 @@ def info_is_text_and_json():
     text = mla("info")[0]
     assert "scalar" in text and "in use" in text and "gpus" in text
     assert facts["gpus"] or "CUDA kernels" in facts["gpus_note"], facts
-    assert facts["arithmetic"] in ("f32", "bf16", "int16") and f"arithmetic   {facts['arithmetic']}, " in text
+    assert facts["arithmetic"] in ("f32", "bf16", "bf16x2", "int16") and f"arithmetic   {facts['arithmetic']}, " in text
     for word in ("f32", "int16"):
         chosen = json.loads(mla("info", "--json", environment={"MLA_ARITH": word})[0])["arithmetic"]
         assert chosen in (word, "f32"), chosen

@@ -48,6 +48,7 @@ static const row REFUSED[] = {
     {PAGED, MLA_STATUS_BAD_VALUE, "lse_empty = 3 must", {SET(p.lse_empty, 3)}},
     {PAGED, MLA_STATUS_BAD_VALUE, "p_rounding = -1 must", {SET(p.p_rounding, -1)}},
     {PAGED, MLA_STATUS_BAD_VALUE, "arithmetic = 4 must", {SET(p.arithmetic, 4)}},
+    {PAGED, MLA_STATUS_BAD_VALUE, "arithmetic = 6 must", {SET(p.arithmetic, 6)}},
     {PAGED, MLA_STATUS_BAD_VALUE, "p_tile = 64 must be 0 with p_rounding = 0 (none)", {SET(p.p_tile, 64)}},
     {COMPRESSED,
      MLA_STATUS_BAD_VALUE,

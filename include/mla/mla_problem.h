@@ -160,7 +160,10 @@ typedef enum mla_p_rounding {
  *             l, and so lse, is summed from them unrounded; numbers below 2^-126 count as 0. That moves o by at most
  *             2^-8 of the sum of p |v|, on random values by about 1e-3 of its norm. For units that multiply matrices of
  *             bf16: where the machine has none, or q or a segment is of another dtype, F32
- *     AUTO    F32 on the CPU; on a GPU the fastest kernel, which may round probabilities to the dtype of q
+ *     BF16X2  as BF16, but a probability is the sum of two bf16 numbers, the second one being what rounding the first has left:
+ *             that moves o by at most 2^-16 of the sum of p |v|. On a GPU F32
+ *     AUTO    on the CPU F32, but BF16X2 where q, the segments and o are all bf16 and the machine has units with which it is
+ *             faster (AMX); on a GPU the fastest kernel, which may round probabilities to the dtype of q
  *     INT16   q, keys and probabilities as 16-bit integers, each row and key with a factor of its own, sums exact. A row
  *             goes by F32 in each block of keys where rounding to integers might move its scores by more than 2^-9 at
  *             one standard deviation, or values by more than 2^-9 of their norm; in chunks of keys of which it does not
@@ -169,14 +172,15 @@ typedef enum mla_p_rounding {
  *             on a GPU refused
  *     F16     a plan may say so, a problem must not: on a GPU, probabilities rounded to f16, as BF16 does to bf16
  *
- * The environment variable MLA_ARITH (auto, f32, bf16 or int16) says what AUTO means on the CPU.
+ * The environment variable MLA_ARITH (auto, f32, bf16, bf16x2 or int16) says what AUTO means on the CPU.
  */
 typedef enum mla_arithmetic {
     MLA_ARITHMETIC_AUTO = 0,
     MLA_ARITHMETIC_INT16 = 1,
     MLA_ARITHMETIC_F32 = 2,
     MLA_ARITHMETIC_BF16 = 3,
-    MLA_ARITHMETIC_F16 = 4
+    MLA_ARITHMETIC_F16 = 4,
+    MLA_ARITHMETIC_BF16X2 = 5
 } mla_arithmetic;
 
 #define MLA_MAX_SEGMENT 2

@@ -14,7 +14,7 @@ _VISIBLE_ALL, _VISIBLE_CAUSAL, _VISIBLE_WINDOW, _VISIBLE_COMPRESSED = range(4)
 _LSE_BASE = {"e": 0, "2": 1}
 _LSE_EMPTY = {"+inf": 0, "-inf": 1, "0": 2}
 _P_ROUNDING = {"none": 0, "16bit": 1, "int8": 2, "hif8": 3}
-_ARITHMETIC = {"auto": 0, "int16": 1, "f32": 2, "bf16": 3}
+_ARITHMETIC = {"auto": 0, "int16": 1, "f32": 2, "bf16": 3, "bf16x2": 5}
 _BACKEND = {"auto": 0, "cpu": 1, "ref": 2, "cuda": 3}
 
 
@@ -245,9 +245,10 @@ def attention(
         lse_base   "e" or "2"
         lse_empty  lse of a token that sees no key (its out is 0): "+inf", "-inf" or "0"
         p_rounding, p_tile   numerics that some contracts prescribe: see mla_problem.h
-        arithmetic "f32", "bf16" (probabilities rounded to bf16, where the CPU has units for such products), "int16"
-                   (fixed point with a checked bound, see mla_problem.h), or "auto": f32 on
-                   the CPU, the fastest kernel on a GPU
+        arithmetic "f32", "bf16" (probabilities rounded to bf16, where the CPU has units for such products), "bf16x2"
+                   (probabilities as sums of two bf16 numbers), "int16" (fixed point with a checked bound, see
+                   mla_problem.h), or "auto": f32 on the CPU, bf16x2 where all tensors are bf16 and it has AMX; the
+                   fastest kernel on a GPU
     Running
         backend    "auto" (where the arrays are), "cpu", "cuda", or "ref" (the fp64 oracle: slow, on the CPU)
         n_thread   0: `mla.threads()` at most. The bits of a result never depend on it

@@ -70,7 +70,11 @@ static mla_status check_scalars(const mla_problem *p)
     MLA_TRY(check_enum(-1, "lse_base", (int)p->lse_base, MLA_LSE_BASE2));
     MLA_TRY(check_enum(-1, "lse_empty", (int)p->lse_empty, MLA_LSE_EMPTY_ZERO));
     MLA_TRY(check_enum(-1, "p_rounding", (int)p->p_rounding, MLA_P_ROUND_HIF8));
-    MLA_TRY(check_enum(-1, "arithmetic", (int)p->arithmetic, MLA_ARITHMETIC_BF16));
+    MLA_TRY(check_enum(-1, "arithmetic", (int)p->arithmetic, MLA_ARITHMETIC_BF16X2));
+    if (p->arithmetic == MLA_ARITHMETIC_F16) {
+        return mla_fail(MLA_STATUS_BAD_VALUE, "arithmetic = %d must not be F16, which only plans say",
+                        (int)p->arithmetic);
+    }
     bool none = p->p_rounding == MLA_P_ROUND_NONE;
     if (none ? p->p_tile != 0 : p->p_tile < 1 || p->p_tile > 512) {
         return mla_fail(MLA_STATUS_BAD_VALUE, "p_tile = %" PRId32 " must be %s with p_rounding = %d (%s)", p->p_tile,

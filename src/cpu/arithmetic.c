@@ -26,6 +26,7 @@ mla_status mla_arithmetic_wanted(const mla_problem *problem, mla_arithmetic *wan
     } known[] = {{"auto", MLA_ARITHMETIC_AUTO},
                  {"f32", MLA_ARITHMETIC_F32},
                  {"bf16", MLA_ARITHMETIC_BF16},
+                 {"bf16x2", MLA_ARITHMETIC_BF16X2},
                  {"int16", MLA_ARITHMETIC_INT16}};
     *wanted = problem->arithmetic;
     if (*wanted != MLA_ARITHMETIC_AUTO) {
@@ -41,7 +42,7 @@ mla_status mla_arithmetic_wanted(const mla_problem *problem, mla_arithmetic *wan
             return MLA_STATUS_OK;
         }
     }
-    return mla_fail(MLA_STATUS_BAD_VALUE, "MLA_ARITH = \"%s\" must be auto, f32, bf16 or int16", environment);
+    return mla_fail(MLA_STATUS_BAD_VALUE, "MLA_ARITH = \"%s\" must be auto, f32, bf16, bf16x2 or int16", environment);
 }
 
 static bool is_bf16(const mla_tensor *t)
@@ -63,16 +64,23 @@ static bool suits_bf16(const mla_problem *problem, const mla_shape *shape)
     return suits;
 }
 
-mla_status mla_arithmetic_choose(const mla_problem *problem, const mla_shape *shape, const mla_cpu_kernels *kernels,
+mla_status mla_arithmetic_choose(const mla_problem *problem, const mla_shape *shape, const mla_cpu_kernels **kernels,
                                  mla_arithmetic *chosen)
 {
     mla_arithmetic wanted;
     MLA_TRY(mla_arithmetic_wanted(problem, &wanted));
     if (wanted == MLA_ARITHMETIC_INT16) {
-        *chosen = mla_fixed_offered(kernels, problem, shape) ? wanted : MLA_ARITHMETIC_F32;
+        *chosen = mla_fixed_offered(*kernels, problem, shape) ? wanted : MLA_ARITHMETIC_F32;
         return MLA_STATUS_OK;
     }
-    bool bf16 = wanted == MLA_ARITHMETIC_BF16 && kernels->bf16.qk && suits_bf16(problem, shape);
-    *chosen = bf16 ? MLA_ARITHMETIC_BF16 : MLA_ARITHMETIC_F32;
+    /* Rounded once, as o in bf16 is, probabilities in two parts are as good as fp32. An o in fp32 would show them. */
+    bool automatic = wanted == MLA_ARITHMETIC_AUTO && (*kernels)->bf16.faster && problem->o.dtype == MLA_DTYPE_BF16;
+    wanted = automatic ? MLA_ARITHMETIC_BF16X2 : wanted;
+    bool bf16 = mla_arithmetic_is_bf16(wanted) && (*kernels)->bf16.qk && suits_bf16(problem, shape);
+    if (bf16 && (*kernels)->bf16.permitted && !(*kernels)->bf16.permitted()) {
+        *kernels = mla_cpu_kernels_below(*kernels);
+        bf16 = !automatic && (*kernels)->bf16.qk;
+    }
+    *chosen = bf16 ? wanted : MLA_ARITHMETIC_F32;
     return MLA_STATUS_OK;
 }

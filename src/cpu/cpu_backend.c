@@ -26,10 +26,10 @@
 static int64_t split_keys(const mla_problem *problem, mla_arithmetic arithmetic)
 {
     int64_t tile = problem->p_tile; /* 0: nothing is rounded */
-    return arithmetic == MLA_ARITHMETIC_BF16 ? MLA_SPLIT_KEYS_BF16
-           : tile == 0                       ? MLA_SPLIT_KEYS
-           : tile >= MLA_SPLIT_KEYS          ? tile
-                                             : MLA_SPLIT_KEYS / tile * tile;
+    return mla_arithmetic_is_bf16(arithmetic) ? MLA_SPLIT_KEYS_BF16
+           : tile == 0                        ? MLA_SPLIT_KEYS
+           : tile >= MLA_SPLIT_KEYS           ? tile
+                                              : MLA_SPLIT_KEYS / tile * tile;
 }
 
 static mla_status cpu_accepts(const mla_problem *problem, const mla_shape *shape)
@@ -45,9 +45,9 @@ static mla_status cpu_build(const mla_problem *problem, const mla_shape *shape, 
     if (!kernels) {
         return MLA_STATUS_BAD_VALUE; /* the sentence is about MLA_ISA */
     }
+    MLA_TRY(mla_arithmetic_choose(problem, shape, &kernels, &plan->arithmetic));
     plan->kernels = kernels;
     plan->isa = kernels->isa;
-    MLA_TRY(mla_arithmetic_choose(problem, shape, kernels, &plan->arithmetic));
     if (shape->n_token == 0) {
         plan->n_worker = 1;
         return MLA_STATUS_OK; /* sizes may be anything then */

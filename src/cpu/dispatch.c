@@ -46,7 +46,7 @@ static bool has_avx512bf16(const mla_cpu_features *features)
 
 static bool has_amx(const mla_cpu_features *features)
 {
-    return features->amx && mla_cpu_tiles_granted();
+    return features->amx;
 }
 #endif
 
@@ -215,6 +215,12 @@ const mla_cpu_kernels *mla_cpu_kernels_selected(void)
 {
     int i = selected_level();
     return i < 0 ? NULL : levels[i].kernels;
+}
+
+const mla_cpu_kernels *mla_cpu_kernels_below(const mla_cpu_kernels *kernels)
+{
+    int i = find_level(kernels->isa);
+    return levels[i > 0 ? i - 1 : 0].kernels;
 }
 
 const mla_cpu_kernels *mla_cpu_kernels_of(const char *isa)

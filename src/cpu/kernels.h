@@ -204,12 +204,12 @@ typedef void (*mla_stream_kernel)(const mla_stream_block *block);
 typedef struct mla_fixed_kernels mla_fixed_kernels; /* kernels_fixed.h */
 
 /*
- * Arithmetic in bf16 (MLA_ARITHMETIC_BF16): units that multiply pairs of bf16 numbers exactly and add the products in
+ * Arithmetic in bf16 (MLA_ARITHMETIC_BF16 and _BF16X2): units that multiply pairs of bf16 numbers exactly and add the products in
  * fp32. Numbers below 2^-126 count as 0, operands and results alike. Scores, softmax and accumulators are as above; the
  * operands are laid out in tiles of 16 rows of 32 bf16 numbers, 1 KiB each, innermost last:
  *
  *     q   [row panel][step of 32 columns][16 pairs][16 rows][2]  queries; pairs lie along columns
- *     p   [row panel][step of 32 keys][16 rows][32]              probabilities
+ *     p   [row panel][step of 32 keys][part][16 rows][32]        probabilities, in one part or in two
  *     v   [16 columns][step of 32 keys][16 pairs][16 columns][2] values; pairs lie along keys
  *
  * and key rows stay where they lie. A row adds up the keys of one step before it adds them to the others, so it is part
@@ -235,8 +235,9 @@ typedef void (*mla_qpairs_kernel)(const void *const *row, const float *factor, i
  * from one group of columns to the next. */
 typedef void (*mla_vpairs_kernel)(const void *const *row, int64_t n_key, int64_t n_col, uint16_t *v, int64_t v_stride);
 
-/* p of one panel, rounded to nearest even, from [key][16] in fp32; n_key is a multiple of the step. */
-typedef void (*mla_ppairs_kernel)(const float *from, int64_t n_key, uint16_t *p);
+/* p of one panel from [key][16] in fp32; n_key is a multiple of the step. Part 0 is rounded to nearest even; part 1, where n_part
+ * is 2, is what that leaves, rounded in the same way. */
+typedef void (*mla_ppairs_kernel)(const float *from, int64_t n_key, int32_t n_part, uint16_t *p);
 
 /* s[panel][tile][16 keys][16 rows] (+)= k q over n_col columns, a multiple of the step; panels s_stride and q_stride
  * numbers apart. Every key row is read as far as n_col. */
@@ -244,10 +245,11 @@ typedef void (*mla_qk_bf16_kernel)(const uint16_t *q, int64_t q_stride, const ml
                                    int64_t n_col, int64_t n_panel, bool accumulate, float *s, int64_t s_stride,
                                    mla_prefetch *ahead);
 
-/* o[panel] += p v over n_key keys, a multiple of the step, and n_col columns at least, n_col rounded up to 16 at most;
+/* o[panel] += p v over n_key keys, a multiple of the step, all n_part parts of p, and n_col columns at least, n_col rounded up to 16 at most;
  * panels p_stride, groups of columns v_stride numbers apart. o[panel] is laid out as ever. */
-typedef void (*mla_pv_bf16_kernel)(const uint16_t *p, int64_t p_stride, const uint16_t *v, int64_t v_stride,
-                                   int64_t n_key, int64_t n_panel, int64_t n_col, float *const *o, mla_prefetch *ahead);
+typedef void (*mla_pv_bf16_kernel)(const uint16_t *p, int64_t p_stride, int32_t n_part, const uint16_t *v,
+                                   int64_t v_stride, int64_t n_key, int64_t n_panel, int64_t n_col, float *const *o,
+                                   mla_prefetch *ahead);
 
 typedef struct mla_bf16_kernels {
     mla_qpairs_kernel qpairs;
@@ -255,6 +257,9 @@ typedef struct mla_bf16_kernels {
     mla_ppairs_kernel ppairs;
     mla_qk_bf16_kernel qk;
     mla_pv_bf16_kernel pv;
+    bool faster; /* than fp32 even with probabilities in two parts: the choice of AUTO */
+    /* May the process use the unit? Asks the system when it is called first; NULL: nobody need be asked. Before all else. */
+    bool (*permitted)(void);
     /* Around the kernels of one item: the thread's state is set up, and given back as it was. NULL: there is none. */
     void (*enter)(void);
     void (*leave)(void);
@@ -302,6 +307,9 @@ extern const mla_cpu_kernels mla_kernels_neonbf16;
 /* The table in use: the best usable level, or the one chosen by mla_set_isa() or MLA_ISA. NULL, with a sentence, when
  * MLA_ISA names a level that cannot be used. */
 const mla_cpu_kernels *mla_cpu_kernels_selected(void);
+
+/* The table of the level below another one's. */
+const mla_cpu_kernels *mla_cpu_kernels_below(const mla_cpu_kernels *kernels);
 
 /* The table of a level, NULL if it is unknown, not compiled in or not usable here. For tests. */
 const mla_cpu_kernels *mla_cpu_kernels_of(const char *isa);

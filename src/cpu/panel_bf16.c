@@ -141,7 +141,7 @@ static void probabilities(mla_task_state *t, int32_t g, const mla_key_rows *rows
         mla_panel_softmax(t, g, rows, partial, panel, s + rows->lead * ROWS, &result[panel]);
         memset(s, 0, (size_t)(rows->lead * ROWS) * sizeof *s);
         memset(s + behind * ROWS, 0, (size_t)((n_place - behind) * ROWS) * sizeof *s);
-        kernels->bf16.ppairs(s, n_place, t->p_pairs + panel * t->run->layout.s_stride);
+        kernels->bf16.ppairs(s, n_place, t->run->layout.p_parts, t->p_pairs + panel * t->run->layout.p_stride);
     }
 }
 
@@ -165,8 +165,8 @@ static void values_apart(const mla_task_state *t, int32_t g, const void *const *
         place_rows(t, seen, rows, n_place, placed);
         kernels->vpairs(placed, n_place, d_v, t->v_pairs, layout->v_stride);
         memcpy(t->o_copy, result[panel].o, layout->o_bytes);
-        kernels->pv(t->p_pairs + panel * layout->s_stride, layout->s_stride, t->v_pairs, layout->v_stride, n_place, 1,
-                    d_v, &t->o_copy, ahead);
+        kernels->pv(t->p_pairs + panel * layout->p_stride, layout->p_stride, layout->p_parts, t->v_pairs,
+                    layout->v_stride, n_place, 1, d_v, &t->o_copy, ahead);
         for (int64_t p = 0; p < layout->n_v_panel; p++) {
             int64_t at = (p * ROWS + i % ROWS) * cp;
             memcpy(result[panel].o + at, t->o_copy + at, (size_t)((next - i) * cp) * sizeof(float));
@@ -209,6 +209,6 @@ void mla_bf16_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, con
     for (int64_t panel = 0; panel < t->n_panel; panel++) {
         o[panel] = result[panel].o;
     }
-    kernels->pv(t->p_pairs, layout->s_stride, t->v_pairs, layout->v_stride, n_place, t->n_panel, t->run->shape->d_v, o,
-                &ahead);
+    kernels->pv(t->p_pairs, layout->p_stride, layout->p_parts, t->v_pairs, layout->v_stride, n_place, t->n_panel,
+                t->run->shape->d_v, o, &ahead);
 }

@@ -25,7 +25,7 @@ typedef struct mla_task {
     float *stream_q, *stream_o;       /* stream: [row][column], in the order of the format */
     bool bf16;                        /* many rows, in that arithmetic */
     uint16_t *q_pairs, *v_pairs;      /* bf16: operands, see kernels.h */
-    uint16_t *p_pairs;                /* bf16: [row panel][s_stride] */
+    uint16_t *p_pairs;                /* bf16: [row panel][p_stride] */
     uint16_t *k_copy;                 /* bf16: key tiles that cannot be used where they lie */
     const void *no_row;               /* bf16: a row of zeros, as long as any */
     float *o_copy;                    /* bf16: accumulators of a panel whose rows are kept apart */

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "arithmetic.h"
 #include "fixed.h"
 #include "result.h"
 #include "task.h"
@@ -25,13 +26,14 @@ static size_t place_bf16(mla_layout *layout, const mla_shape *shape, size_t at)
 {
     const size_t number = sizeof(uint16_t);
     layout->v_stride = layout->key_block * 16;
+    layout->p_stride = layout->s_stride * layout->p_parts;
     layout->no_row_bytes = (size_t)(shape->d_k > shape->d_v ? shape->d_k : shape->d_v) * number;
     layout->q = at;
     at = align_up(at + (size_t)(MLA_TASK_PANELS * MLA_ROW_PANEL * mla_bf16_columns(shape)) * number);
     layout->v_block = at;
     at = align_up(at + (size_t)((shape->d_v + 15) / 16 * layout->v_stride) * number);
     layout->p_pairs = at;
-    at = align_up(at + (size_t)(MLA_TASK_PANELS * layout->s_stride) * number);
+    at = align_up(at + (size_t)(MLA_TASK_PANELS * layout->p_stride) * number);
     layout->k_block = at;
     at = align_up(at + (size_t)(layout->key_block * mla_bf16_columns(shape)) * number);
     layout->o_copy = at;
@@ -43,7 +45,8 @@ static size_t place_bf16(mla_layout *layout, const mla_shape *shape, size_t at)
 mla_layout mla_layout_make(const mla_cpu_kernels *kernels, const mla_problem *problem, const mla_shape *shape,
                            mla_arithmetic arithmetic, int64_t split_keys)
 {
-    mla_layout layout = {.bf16 = arithmetic == MLA_ARITHMETIC_BF16};
+    mla_layout layout = {.bf16 = mla_arithmetic_is_bf16(arithmetic),
+                         .p_parts = arithmetic == MLA_ARITHMETIC_BF16X2 ? 2 : 1};
     int64_t cp = kernels->col_panel, tile = problem->p_tile; /* 0: nothing is rounded */
     bool own_v = false, mask = false, nope_apart = mla_nope_apart(problem, shape);
     for (int32_t g = 0; g < shape->n_segment; g++) {

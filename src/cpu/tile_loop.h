@@ -43,6 +43,8 @@ typedef struct mla_layout {
     int64_t panel_stride; /* floats from one column panel of a block to the next */
     int64_t s_stride;     /* floats from one row panel of s to the next */
     int64_t v_stride;     /* bf16: numbers from one group of 16 columns to the next */
+    int64_t p_stride;     /* bf16: numbers from one row panel of p to the next */
+    int32_t p_parts;      /* bf16: numbers that make up a probability */
     size_t task, q, k_block, v_block, s, mask, row, stream, tile_sum, fixed, acc[2]; /* byte offsets */
     size_t p_pairs, o_copy, no_row, no_row_bytes;                                    /* bf16 */
     size_t o_bytes;                                                                  /* o of one row panel */

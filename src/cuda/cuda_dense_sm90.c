@@ -82,7 +82,7 @@ bool mla_dense_sm90_accepts(const mla_cuda_device *device, const mla_problem *pr
         segment->k.dtype != dtype || problem->o.dtype != dtype || keys->k_pieces.columns < shape->d_k ||
         (segment->visible.rule != MLA_VISIBLE_ALL && segment->visible.rule != MLA_VISIBLE_CAUSAL) ||
         problem->p_rounding != MLA_P_ROUND_NONE || problem->arithmetic == MLA_ARITHMETIC_F32 ||
-        !(problem->softmax_scale > 0.0f)) {
+        problem->arithmetic == MLA_ARITHMETIC_BF16X2 || !(problem->softmax_scale > 0.0f)) {
         return false;
     }
     int64_t k_extent[3] = {keys->n_page, keys->page_size, shape->n_kv_head};

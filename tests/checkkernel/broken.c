@@ -79,6 +79,7 @@ static const ck_bug_info bugs[BUG_COUNT] = {
                                 "kernel/mla_fixed_p_f32_scalar"},
     [BUG_KERNEL_FIXED_PV_FOLD] = {"values in integers are not unfolded", "kernel/mla_fixed_pv_i16_scalar"},
     [BUG_KERNEL_PPAIRS_TRUNCATED] = {"ppairs truncates", "kernel/mla_ppairs_bf16_"},
+    [BUG_KERNEL_PPAIRS_ONE_PART] = {"ppairs leaves the second part out", "kernel/mla_ppairs_bf16_"},
     [BUG_KERNEL_VPAIRS_SWAPPED] = {"vpairs swaps a pair's keys", "kernel/mla_vpairs_bf16_"},
     [BUG_KERNEL_QK_BF16_ACCUMULATE] = {"qk of bf16 always starts from 0", "kernel/mla_qk_bf16_"},
     [BUG_KERNEL_PV_BF16_STEP] = {"pv of bf16 leaves out the last step", "kernel/mla_pv_bf16_"},

@@ -318,13 +318,26 @@ static void break_fixed(mla_fixed_kernels *broken, ck_bug bug)
     }
 }
 
-static void ppairs_truncated(const float *from, int64_t n_key, uint16_t *p)
+static void ppairs_truncated(const float *from, int64_t n_key, int32_t n_part, uint16_t *p)
 {
+    if (n_part > 1) {
+        sound->bf16.ppairs(from, n_key, n_part, p);
+        return;
+    }
     for (int64_t i = 0; i < n_key * MLA_ROW_PANEL; i++) {
         int64_t n = i / MLA_ROW_PANEL, r = i % MLA_ROW_PANEL;
         uint32_t bits;
         memcpy(&bits, from + i, sizeof bits);
         p[n / MLA_BF16_STEP * MLA_BF16_TILE + r * MLA_BF16_STEP + n % MLA_BF16_STEP] = (uint16_t)(bits >> 16);
+    }
+}
+
+/* What rounding leaves is left out. */
+static void ppairs_one_part(const float *from, int64_t n_key, int32_t n_part, uint16_t *p)
+{
+    sound->bf16.ppairs(from, n_key, n_part, p);
+    for (int64_t step = 0; n_part > 1 && step < n_key / MLA_BF16_STEP; step++) {
+        memset(p + (2 * step + 1) * MLA_BF16_TILE, 0, MLA_BF16_TILE * sizeof *p);
     }
 }
 
@@ -345,21 +358,21 @@ static void qk_bf16_accumulate(const uint16_t *q, int64_t q_stride, const mla_ke
     sound->bf16.qk(q, q_stride, tile, n_tile, n_col, n_panel, false, s, s_stride, ahead);
 }
 
-static void pv_bf16_step(const uint16_t *p, int64_t p_stride, const uint16_t *v, int64_t v_stride, int64_t n_key,
-                         int64_t n_panel, int64_t n_col, float *const *o, mla_prefetch *ahead)
+static void pv_bf16_step(const uint16_t *p, int64_t p_stride, int32_t n_part, const uint16_t *v, int64_t v_stride,
+                         int64_t n_key, int64_t n_panel, int64_t n_col, float *const *o, mla_prefetch *ahead)
 {
-    sound->bf16.pv(p, p_stride, v, v_stride, n_key - MLA_BF16_STEP, n_panel, n_col, o, ahead);
+    sound->bf16.pv(p, p_stride, n_part, v, v_stride, n_key - MLA_BF16_STEP, n_panel, n_col, o, ahead);
 }
 
 /* Two halves of the keys, which is another order where a step's sum is rounded on its own. */
-static void pv_bf16_neighbour(const uint16_t *p, int64_t p_stride, const uint16_t *v, int64_t v_stride, int64_t n_key,
-                              int64_t n_panel, int64_t n_col, float *const *o, mla_prefetch *ahead)
+static void pv_bf16_neighbour(const uint16_t *p, int64_t p_stride, int32_t n_part, const uint16_t *v, int64_t v_stride,
+                              int64_t n_key, int64_t n_panel, int64_t n_col, float *const *o, mla_prefetch *ahead)
 {
     int64_t skipped = n_panel > 1 && n_key > MLA_BF16_STEP ? MLA_BF16_STEP : 0;
-    sound->bf16.pv(p + skipped * MLA_ROW_PANEL, p_stride, v + skipped * MLA_ROW_PANEL, v_stride, n_key - skipped,
-                   n_panel, n_col, o, ahead);
+    sound->bf16.pv(p + skipped * n_part * MLA_ROW_PANEL, p_stride, n_part, v + skipped * MLA_ROW_PANEL, v_stride,
+                   n_key - skipped, n_panel, n_col, o, ahead);
     if (skipped > 0) {
-        sound->bf16.pv(p, p_stride, v, v_stride, skipped, n_panel, n_col, o, ahead);
+        sound->bf16.pv(p, p_stride, n_part, v, v_stride, skipped, n_panel, n_col, o, ahead);
     }
 }
 
@@ -401,6 +414,7 @@ const mla_cpu_kernels *ck_broken_kernels(const mla_cpu_kernels *table, ck_bug bu
     case BUG_KERNEL_ROUND_FINE: broken.round[MLA_FORMAT_HIF8] = round_fine; break;
     case BUG_KERNEL_ROUND_SUM: broken.round[MLA_FORMAT_F16] = round_sum; break;
     case BUG_KERNEL_PPAIRS_TRUNCATED: broken.bf16.ppairs = ppairs_truncated; break;
+    case BUG_KERNEL_PPAIRS_ONE_PART: broken.bf16.ppairs = ppairs_one_part; break;
     case BUG_KERNEL_VPAIRS_SWAPPED: broken.bf16.vpairs = vpairs_swapped; break;
     case BUG_KERNEL_QK_BF16_ACCUMULATE: broken.bf16.qk = qk_bf16_accumulate; break;
     case BUG_KERNEL_PV_BF16_STEP: broken.bf16.pv = pv_bf16_step; break;

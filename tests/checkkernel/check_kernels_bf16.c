@@ -31,6 +31,7 @@ static double value(uint16_t bits)
 
 static void enter(const kernel_case *k)
 {
+    CK_REQUIRE(k->table->bf16.permitted == NULL || k->table->bf16.permitted());
     if (k->table->bf16.enter) {
         k->table->bf16.enter();
     }
@@ -126,21 +127,25 @@ void kernel_check_ppairs(void)
     ck_random r = {ck_seed};
     for (int64_t n_key = STEP; n_key <= MLA_KEY_BLOCK_BF16; n_key += STEP) {
         for (int round = 0; round < 20; round++) {
+            int32_t n_part = 1 + round % 2;
             size_t mark = ck_mark();
             float *from = kernel_floats("p in fp32", n_key * ROWS);
             for (int64_t i = 0; i < n_key * ROWS; i++) {
                 from[i] = (float)(ck_chance(&r, 0.2) ? special[ck_below(&r, 12)] : ck_uniform(&r) * 3);
             }
-            uint16_t *p = numbers("p", n_key * ROWS);
-            k->table->bf16.ppairs(from, n_key, p);
-            for (int64_t n = 0; n < n_key; n++) {
-                for (int32_t x = 0; x < ROWS; x++) {
-                    double exact = (double)from[n * ROWS + x], want = exact < 0x1p-126 ? 0 : value(bf16(exact));
-                    double got = value(p[n / STEP * TILE + x * STEP + n % STEP]);
-                    if (isnan(exact) ? !isnan(got) : got != want) {
-                        ck_fail("%lld keys: p[%d][%lld] = %a of %a", (long long)n_key, (int)x, (long long)n, got,
-                                exact);
-                    }
+            uint16_t *p = numbers("p", n_key * ROWS * n_part);
+            k->table->bf16.ppairs(from, n_key, n_part, p);
+            for (int64_t i = 0; i < n_key * ROWS * n_part; i++) {
+                int64_t part = i % n_part, n = i / n_part / ROWS, x = i / n_part % ROWS;
+                double exact = (double)from[n * ROWS + x], want = exact < 0x1p-126 ? 0 : value(bf16(exact));
+                if (part > 0) { /* what is left of a number that counts as 0 counts as 0 too */
+                    double left = exact < 0x1p-126 ? 0 : exact - want;
+                    want = fabs(left) < 0x1p-126 ? 0 : value(bf16(left));
+                }
+                double got = value(p[(n / STEP * n_part + part) * TILE + x * STEP + n % STEP]);
+                if (isnan(exact) ? !isnan(got) : got != want) {
+                    ck_fail("%lld keys: part %d of p[%d][%lld] = %a of %a", (long long)n_key, (int)part, (int)x,
+                            (long long)n, got, exact);
                 }
             }
             ck_release(mark);
@@ -241,16 +246,16 @@ void kernel_check_qk_bf16(void)
     }
 }
 
-static void pv_once(const kernel_case *k, int64_t n_key, int64_t n_panel, int64_t n_col, ck_random *r)
+static void pv_once(const kernel_case *k, int64_t n_key, int32_t n_part, int64_t n_panel, int64_t n_col, ck_random *r)
 {
     size_t mark = ck_mark();
     int64_t cp = k->table->col_panel, n_group = (n_col + 15) / 16, n_o = (n_col + cp - 1) / cp * ROWS * cp;
-    int64_t p_stride = n_key * ROWS + ck_below(r, 3) * TILE, v_stride = n_key * 16 + ck_below(r, 3) * 32;
-    uint16_t *p = numbers("p", (n_panel - 1) * p_stride + n_key * ROWS);
+    int64_t p_stride = n_key * ROWS * n_part + ck_below(r, 3) * TILE, v_stride = n_key * 16 + ck_below(r, 3) * 32;
+    uint16_t *p = numbers("p", (n_panel - 1) * p_stride + n_key * ROWS * n_part);
     uint16_t *v = numbers("v", (n_group - 1) * v_stride + n_key * 16);
     float *o[PANELS], *before[PANELS], *alone = kernel_floats("o", n_o);
     for (int64_t x = 0; x < n_panel; x++) {
-        fill(p + x * p_stride, n_key * ROWS, true, r);
+        fill(p + x * p_stride, n_key * ROWS * n_part, true, r);
         o[x] = kernel_floats("o", n_o);
         before[x] = kernel_floats("o before", n_o);
         for (int64_t i = 0; i < n_o; i++) {
@@ -262,7 +267,7 @@ static void pv_once(const kernel_case *k, int64_t n_key, int64_t n_panel, int64_
     }
     mla_prefetch ahead = nothing_ahead();
     enter(k);
-    k->table->bf16.pv(p, p_stride, v, v_stride, n_key, n_panel, n_col, o, &ahead);
+    k->table->bf16.pv(p, p_stride, n_part, v, v_stride, n_key, n_panel, n_col, o, &ahead);
     leave(k);
     for (int64_t x = 0; x < n_panel; x++) {
         for (int64_t i = 0; i < n_o; i++) {
@@ -272,13 +277,14 @@ static void pv_once(const kernel_case *k, int64_t n_key, int64_t n_panel, int64_
                 continue;
             }
             double want = (double)before[x][i], size = fabs(want);
-            for (int64_t n = 0; n < n_key; n++) {
-                double term = value(p[x * p_stride + n / STEP * TILE + lane * STEP + n % STEP]) *
+            for (int64_t j = 0; j < n_key * n_part; j++) {
+                int64_t n = j / n_part, tile = n / STEP * n_part + j % n_part;
+                double term = value(p[x * p_stride + tile * TILE + lane * STEP + n % STEP]) *
                               value(v[c / 16 * v_stride + n / STEP * TILE + n % STEP / 2 * STEP + c % 16 * 2 + n % 2]);
                 want += term;
                 size += fabs(term);
             }
-            kernel_near((double)o[x][i], want, 0x1p-24 * kernel_chain((double)n_key + 1) * size + FLUSHED,
+            kernel_near((double)o[x][i], want, 0x1p-24 * kernel_chain((double)(n_key * n_part) + 1) * size + FLUSHED,
                         "%lld keys, %lld panels, %lld columns: o[%lld][%lld][%lld]", (long long)n_key,
                         (long long)n_panel, (long long)n_col, (long long)x, (long long)lane, (long long)c);
         }
@@ -286,7 +292,7 @@ static void pv_once(const kernel_case *k, int64_t n_key, int64_t n_panel, int64_
     int64_t x = ck_below(r, n_panel);
     memcpy(alone, before[x], (size_t)n_o * sizeof *alone);
     enter(k);
-    k->table->bf16.pv(p + x * p_stride, p_stride, v, v_stride, n_key, 1, n_col, &alone, &ahead);
+    k->table->bf16.pv(p + x * p_stride, p_stride, n_part, v, v_stride, n_key, 1, n_col, &alone, &ahead);
     leave(k);
     if (memcmp(alone, o[x], (size_t)n_o * sizeof *alone) != 0) {
         ck_fail("%lld keys, %lld panels, %lld columns: panel %lld differs in its bits when it is alone",
@@ -302,10 +308,12 @@ void kernel_check_pv_bf16(void)
     ck_random r = {ck_seed};
     for (int i = 0; i < 14; i++) {
         for (int64_t n_panel = 1; n_panel <= PANELS; n_panel++) {
-            pv_once(k, STEP * ck_between(&r, 1, MLA_KEY_BLOCK_BF16 / STEP), n_panel, columns[i], &r);
+            pv_once(k, STEP * ck_between(&r, 1, MLA_KEY_BLOCK_BF16 / STEP), 1 + (i + (int32_t)n_panel) % 2, n_panel,
+                    columns[i], &r);
         }
     }
     for (int64_t n_key = STEP; n_key <= MLA_KEY_BLOCK_BF16; n_key += STEP) {
-        pv_once(k, n_key, 3, 80, &r);
+        pv_once(k, n_key, 1, 3, 80, &r);
+        pv_once(k, n_key, 2, 3, 80, &r);
     }
 }

@@ -474,8 +474,8 @@ static mla_arithmetic chosen(const mla_problem *p)
     return info.arithmetic;
 }
 
-/* What is computed in: bf16 where there is a unit for it and all operands are bf16, when it is asked for, or when nothing
- * is and o is bf16 too. A plan made for another o or arithmetic does not serve. */
+/* What is computed in: bf16 where there is a unit for it and all operands are bf16, when it is asked for; in two parts when
+ * nothing is asked for, o is bf16 too, and the unit is the faster way. A plan made for another o or arithmetic does not serve. */
 static void check_arithmetic(void)
 {
     static const mla_dtype dtypes[] = {MLA_DTYPE_F32, MLA_DTYPE_F16, MLA_DTYPE_BF16};
@@ -496,8 +496,11 @@ static void check_arithmetic(void)
         CK_REQUIRE(chosen(&p) == MLA_ARITHMETIC_F32);
         p.arithmetic = MLA_ARITHMETIC_BF16;
         CK_REQUIRE(chosen(&p) == (suits ? MLA_ARITHMETIC_BF16 : MLA_ARITHMETIC_F32));
+        p.arithmetic = MLA_ARITHMETIC_BF16X2;
+        CK_REQUIRE(chosen(&p) == (suits ? MLA_ARITHMETIC_BF16X2 : MLA_ARITHMETIC_F32));
         p.arithmetic = MLA_ARITHMETIC_AUTO;
-        CK_REQUIRE(chosen(&p) == MLA_ARITHMETIC_F32); /* never by itself */
+        bool by_itself = suits && unit->faster && c.o_dtype == MLA_DTYPE_BF16;
+        CK_REQUIRE(chosen(&p) == (by_itself ? MLA_ARITHMETIC_BF16X2 : MLA_ARITHMETIC_F32));
         ck_release(mark);
     }
     ck_config c = ck_config_plain(1, 1, 20, 64, 64, 100);

@@ -238,7 +238,10 @@ static void skip_level(const char *isa, const char *reason)
 static const struct {
     const char *word;
     mla_arithmetic arithmetic;
-} arithmetics[] = {{"f32", MLA_ARITHMETIC_F32}, {"bf16", MLA_ARITHMETIC_BF16}, {"int16", MLA_ARITHMETIC_INT16}};
+} arithmetics[] = {{"f32", MLA_ARITHMETIC_F32},
+                   {"bf16", MLA_ARITHMETIC_BF16},
+                   {"bf16x2", MLA_ARITHMETIC_BF16X2},
+                   {"int16", MLA_ARITHMETIC_INT16}};
 enum { N_ARITHMETIC = sizeof arithmetics / sizeof *arithmetics };
 
 static const char *arithmetic_name(mla_arithmetic arithmetic)
@@ -317,6 +320,7 @@ static bool find_subjects(const options *wanted)
             if (mla_cpu_kernels_of(info[i].name)->bf16.qk && wanted->arithmetic == MLA_ARITHMETIC_AUTO) {
                 /* every problem that suits it, not only those of AUTO */
                 add_subject(MLA_BACKEND_CPU, info[i].name, MLA_ARITHMETIC_BF16);
+                add_subject(MLA_BACKEND_CPU, info[i].name, MLA_ARITHMETIC_BF16X2);
             }
             add_subject(MLA_BACKEND_CPU, info[i].name, wanted->arithmetic);
             subjects[n_subject - 1].fixed_only =
@@ -453,7 +457,7 @@ static const char usage[] =
     "usage: checkkernel [options]\n"
     "  --test WORDS     only tests whose name contains one of WORDS, separated by commas\n"
     "  --isa LEVEL      only this ISA level (scalar, avx2, ...)\n"
-    "  --arith NAME     f32, bf16 or int16: what CPU kernels compute in, for the tests that do not say;\n"
+    "  --arith NAME     f32, bf16, bf16x2 or int16: what CPU kernels compute in, for the tests that do not say;\n"
     "                   those of single kernels and of cases with known results are left out\n"
     "  --backend NAME   cpu (default); cuda: on the first GPU; ref: the oracle against itself, to\n"
     "                   test the tests\n"

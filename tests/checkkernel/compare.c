@@ -39,7 +39,7 @@
  *     vanish.
  *
  *     Where the plan says bf16 (mla_arithmetic), and the rows are too many to be streamed, p is rounded to bf16 before it
- *     multiplies v: at most 2^-8 of every term, in all 2^-8 sum p' |v|, p' being the subject's weights: p' <= p exp(2 max
+ *     multiplies v: at most 2^-8 of every term, 2^-16 in two parts, in all as much of sum p' |v|, p' being the subject's weights: p' <= p exp(2 max
  *     W), and they add up to 1, so that the sum is at most max |v|. Operands and sums below 2^-126 count as 0. Of o that
  *     costs 2^-126 per key and addition, relative to weights of which the largest is at least 1; of a score d_k times
  *     that and as much of the largest q and k, together below 2^-100 as long as no number of an input exceeds 2^10.
@@ -139,7 +139,7 @@ static void judge_empty(const ck_judge *j, const ck_place *at, const mla_ref_row
 
 /* What the error of a row is made of, over keys and sink. */
 typedef struct weights {
-    bool bf16;            /* are the row's probabilities rounded to bf16? */
+    bool bf16;            /* are the row's probabilities rounded to bf16, once or in two parts? */
     double overall;       /* W is E + overall */
     double slope, offset; /* E = slope * magnitude + offset */
     double largest_w, w_star, p_star;
@@ -268,7 +268,7 @@ static void judge_o(ck_judge *j, const ck_place *at, const mla_ref_row_result *r
     double underflow = (n + 4) * (0x1p-141 * fmax(fabs(pv), 1) + 0x1p-100 * largest_v);
     underflow += w->bf16 ? (n + 4) * 0x1p-124 * fmax(fabs(pv), 1) : 0;
     for (int64_t c = 0; c < shape->d_v; c++) {
-        double unit = w->bf16 ? 0x1p-8 : ck_p_unit;
+        double unit = !w->bf16 ? ck_p_unit : j->two_parts ? 0x1p-16 : 0x1p-8;
         double rounding = unit * fmin(j->absolute[c] * exp(2 * w->largest_w), largest_v) + n * ck_p_least * largest_v;
         double bound = rounding + fmin(j->spread[c] / least_sum, j->hull[c]) + U * gathered * j->absolute[c] +
                        U * (gathered + 6) * fabs(j->o[c]) + underflow +
@@ -342,7 +342,8 @@ void ck_compare(const mla_problem *problem, bool structured, int64_t work)
     if (mla_problem_resolve(problem, &j.shape) != MLA_STATUS_OK) {
         ck_fail("the library refuses: %s", mla_last_error());
     }
-    j.bf16 = ck_arithmetic(problem) == MLA_ARITHMETIC_BF16;
+    j.two_parts = ck_arithmetic(problem) == MLA_ARITHMETIC_BF16X2;
+    j.bf16 = j.two_parts || ck_arithmetic(problem) == MLA_ARITHMETIC_BF16;
     const mla_shape *shape = &j.shape;
     size_t d_v = (size_t)shape->d_v;
     double *columns = malloc(5 * d_v * sizeof *columns);

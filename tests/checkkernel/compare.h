@@ -17,7 +17,7 @@ typedef struct ck_judge {
     const mla_problem *problem;
     mla_shape shape;
     bool structured;
-    bool bf16;                                /* does the subject compute it in bf16? */
+    bool bf16, two_parts;                     /* does the subject compute it in bf16, probabilities in two parts? */
     double *o, *v, *spread, *absolute, *hull; /* [d_v] each */
     double *score_error, *value_error;        /* what fixed point may add, [candidate] and [d_v] */
     void *scratch;

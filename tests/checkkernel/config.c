@@ -156,7 +156,9 @@ ck_config ck_config_random(uint64_t seed, int64_t work)
     c.lse_with_sink = ck_chance(r, 0.5);
     c.layout = (ck_layout)ck_below(r, 2);
     c.poison = ck_chance(r, 0.7) ? CK_POISON_NAN : CK_POISON_INF;
-    if (ck_subject_now->arithmetic == MLA_ARITHMETIC_BF16 && ck_chance(r, 0.8)) {
+    bool asks_bf16 =
+        ck_subject_now->arithmetic == MLA_ARITHMETIC_BF16 || ck_subject_now->arithmetic == MLA_ARITHMETIC_BF16X2;
+    if (asks_bf16 && ck_chance(r, 0.8)) {
         c.q_dtype = c.segment[0].dtype = c.segment[1].dtype = MLA_DTYPE_BF16; /* else it would rarely be asked for */
     }
     return c;

@@ -15,8 +15,8 @@ enum { ROWS = MLA_ROW_PANEL, TILE = MLA_BF16_TILE, COL_PANEL = MLA_AVX512_COL_PA
 #define O_BYTES (COL_PANEL * (int)sizeof(float))
 
 /* Panels p[0], p[1] and groups v[0], v[1], or one of either; o: [panel][group]. Accumulators in the same order. */
-INLINE void group(const int n_panel, const int n_group, const uint16_t *p, int64_t p_stride, const uint16_t *v,
-                  int64_t v_stride, int64_t n_step, float *const o[4], mla_prefetch *ahead)
+INLINE void group(const int n_panel, const int n_group, const uint16_t *p, int64_t p_stride, int32_t n_part,
+                  const uint16_t *v, int64_t v_stride, int64_t n_step, float *const o[4], mla_prefetch *ahead)
 {
     const uint16_t *p1 = p + p_stride, *v1 = v + v_stride;
     _tile_loadd(0, o[0], O_BYTES);
@@ -30,18 +30,22 @@ INLINE void group(const int n_panel, const int n_group, const uint16_t *p, int64
         }
     }
     for (int64_t i = 0; i < n_step; i++) {
-        _tile_loadd(4, p + i * TILE, 64);
         _tile_loadd(6, v + i * TILE, 64);
-        _tile_dpbf16ps(0, 4, 6);
         if (n_group > 1) {
             _tile_loadd(7, v1 + i * TILE, 64);
-            _tile_dpbf16ps(1, 4, 7);
         }
-        if (n_panel > 1) {
-            _tile_loadd(5, p1 + i * TILE, 64);
-            _tile_dpbf16ps(2, 5, 6);
+        for (int32_t part = 0; part < n_part; part++, p += TILE, p1 += TILE) {
+            _tile_loadd(4, p, 64);
+            _tile_dpbf16ps(0, 4, 6);
             if (n_group > 1) {
-                _tile_dpbf16ps(3, 5, 7);
+                _tile_dpbf16ps(1, 4, 7);
+            }
+            if (n_panel > 1) {
+                _tile_loadd(5, p1, 64);
+                _tile_dpbf16ps(2, 5, 6);
+                if (n_group > 1) {
+                    _tile_dpbf16ps(3, 5, 7);
+                }
             }
         }
         mla_prefetch_step(ahead);
@@ -64,8 +68,8 @@ INLINE float *at(float *o, int64_t c)
     return o + c / COL_PANEL * ROWS * COL_PANEL + c % COL_PANEL;
 }
 
-void mla_pv_bf16_amx(const uint16_t *p, int64_t p_stride, const uint16_t *v, int64_t v_stride, int64_t n_key,
-                     int64_t n_panel, int64_t n_col, float *const *o, mla_prefetch *ahead)
+void mla_pv_bf16_amx(const uint16_t *p, int64_t p_stride, int32_t n_part, const uint16_t *v, int64_t v_stride,
+                     int64_t n_key, int64_t n_panel, int64_t n_col, float *const *o, mla_prefetch *ahead)
 {
     const int64_t n_step = n_key / MLA_BF16_STEP;
     for (int64_t c = 0; c < n_col; c += 32, v += 2 * v_stride) {
@@ -76,13 +80,13 @@ void mla_pv_bf16_amx(const uint16_t *p, int64_t p_stride, const uint16_t *v, int
             float *const first = o[panel], *const second = o[both ? panel + 1 : panel];
             float *const to[4] = {at(first, c), at(first, c + 16), at(second, c), at(second, c + 16)};
             if (both && two) {
-                group(2, 2, from, p_stride, v, v_stride, n_step, to, ahead);
+                group(2, 2, from, p_stride, n_part, v, v_stride, n_step, to, ahead);
             } else if (both) {
-                group(2, 1, from, p_stride, v, v_stride, n_step, to, ahead);
+                group(2, 1, from, p_stride, n_part, v, v_stride, n_step, to, ahead);
             } else if (two) {
-                group(1, 2, from, p_stride, v, v_stride, n_step, to, ahead);
+                group(1, 2, from, p_stride, n_part, v, v_stride, n_step, to, ahead);
             } else {
-                group(1, 1, from, p_stride, v, v_stride, n_step, to, ahead);
+                group(1, 1, from, p_stride, n_part, v, v_stride, n_step, to, ahead);
             }
         }
     }

@@ -67,21 +67,36 @@ void mla_qpairs_bf16_avx512bf16(const void *const *row, const float *factor, int
     }
 }
 
-void mla_ppairs_bf16_avx512bf16(const float *from, int64_t n_key, uint16_t *p)
+/* What rounding x to the bf16 numbers in the upper or the lower half of `rounded` has left. */
+static inline __m512 left_over(__m512 x, __m512i rounded)
+{
+    return _mm512_sub_ps(x, _mm512_castsi512_ps(rounded));
+}
+
+void mla_ppairs_bf16_avx512bf16(const float *from, int64_t n_key, int32_t n_part, uint16_t *p)
 {
     /* lane r of a vector: the pair of row r */
     const __m512i pair = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
                                           21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-    for (int64_t n = 0; n < n_key; n += STEP, p += TILE, from += STEP * ROWS) {
-        __m512i x[ROWS];
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
+    for (int64_t n = 0; n < n_key; n += STEP, from += STEP * ROWS) {
+        __m512i part[2][ROWS];
         for (int i = 0; i < 16; i++) {
-            __m512bh both = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + (2 * i + 1) * ROWS),
-                                                _mm512_loadu_ps(from + (ptrdiff_t)2 * i * ROWS));
-            x[i] = _mm512_permutexvar_epi16(pair, (__m512i)both);
+            __m512 even = _mm512_loadu_ps(from + (ptrdiff_t)2 * i * ROWS),
+                   odd = _mm512_loadu_ps(from + (2 * i + 1) * ROWS);
+            __m512i both = _mm512_permutexvar_epi16(pair, (__m512i)_mm512_cvtne2ps_pbh(odd, even));
+            part[0][i] = both;
+            if (n_part > 1) {
+                even = left_over(even, _mm512_slli_epi32(both, 16));
+                odd = left_over(odd, _mm512_and_si512(both, upper));
+                part[1][i] = _mm512_permutexvar_epi16(pair, (__m512i)_mm512_cvtne2ps_pbh(odd, even));
+            }
         }
-        transpose_pairs(x);
-        for (int i = 0; i < ROWS; i++) {
-            _mm512_storeu_si512(p + (ptrdiff_t)i * STEP, x[i]);
+        for (int32_t which = 0; which < n_part; which++, p += TILE) {
+            transpose_pairs(part[which]);
+            for (int i = 0; i < ROWS; i++) {
+                _mm512_storeu_si512(p + (ptrdiff_t)i * STEP, part[which][i]);
+            }
         }
     }
 }

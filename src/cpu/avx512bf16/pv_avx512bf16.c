@@ -40,33 +40,35 @@ enum { COL_PANEL = MLA_AVX512_COL_PANEL, ROWS = MLA_ROW_PANEL, STEP = MLA_BF16_S
 #define ADD2(r) ADD1(r) ADD(o + (r) * COL_PANEL + 16, y##r);
 #define ADD3(r) ADD2(r) ADD(o + (r) * COL_PANEL + 32, z##r);
 
-#define TILE_BODY(ZERO, VALUES, STEP_OF, ADD_OF)                      \
-    EACH(ZERO)                                                        \
-    for (int64_t n = 0; n < n_key; n += STEP, p += TILE, v += TILE) { \
-        for (int i = 0; i < 16; i++) {                                \
-            VALUES                                                    \
-            EACH(STEP_OF)                                             \
-        }                                                             \
-    }                                                                 \
+#define TILE_BODY(ZERO, VALUES, STEP_OF, ADD_OF)                   \
+    EACH(ZERO)                                                     \
+    for (int64_t n = 0; n < n_key; n += STEP, v += TILE) {         \
+        for (int32_t part = 0; part < n_part; part++, p += TILE) { \
+            for (int i = 0; i < 16; i++) {                         \
+                VALUES                                             \
+                EACH(STEP_OF)                                      \
+            }                                                      \
+        }                                                          \
+    }                                                              \
     EACH(ADD_OF)
 
-static void tile_8x48(const uint16_t *p, const uint16_t *v, int64_t v_stride, int64_t n_key, float *o)
+static void tile_8x48(const uint16_t *p, int32_t n_part, const uint16_t *v, int64_t v_stride, int64_t n_key, float *o)
 {
     TILE_BODY(ZERO3, VALUES3, STEP3, ADD3)
 }
 
-static void tile_8x32(const uint16_t *p, const uint16_t *v, int64_t v_stride, int64_t n_key, float *o)
+static void tile_8x32(const uint16_t *p, int32_t n_part, const uint16_t *v, int64_t v_stride, int64_t n_key, float *o)
 {
     TILE_BODY(ZERO2, VALUES2, STEP2, ADD2)
 }
 
-static void tile_8x16(const uint16_t *p, const uint16_t *v, int64_t n_key, float *o)
+static void tile_8x16(const uint16_t *p, int32_t n_part, const uint16_t *v, int64_t n_key, float *o)
 {
     TILE_BODY(ZERO1, VALUES1, STEP1, ADD1)
 }
 
-void mla_pv_bf16_avx512bf16(const uint16_t *p, int64_t p_stride, const uint16_t *v, int64_t v_stride, int64_t n_key,
-                            int64_t n_panel, int64_t n_col, float *const *o, mla_prefetch *ahead)
+void mla_pv_bf16_avx512bf16(const uint16_t *p, int64_t p_stride, int32_t n_part, const uint16_t *v, int64_t v_stride,
+                            int64_t n_key, int64_t n_panel, int64_t n_col, float *const *o, mla_prefetch *ahead)
 {
     for (int64_t c = 0; c < n_col; c += COL_PANEL, v += COL_PANEL / 16 * v_stride) {
         for (int64_t panel = 0; panel < n_panel; panel++) {
@@ -74,11 +76,11 @@ void mla_pv_bf16_avx512bf16(const uint16_t *p, int64_t p_stride, const uint16_t 
                 const uint16_t *from = p + panel * p_stride + (ptrdiff_t)r * STEP;
                 float *to = o[panel] + c * ROWS + (ptrdiff_t)r * COL_PANEL;
                 if (n_col - c > 32) {
-                    tile_8x48(from, v, v_stride, n_key, to);
+                    tile_8x48(from, n_part, v, v_stride, n_key, to);
                 } else if (n_col - c > 16) {
-                    tile_8x32(from, v, v_stride, n_key, to);
+                    tile_8x32(from, n_part, v, v_stride, n_key, to);
                 } else {
-                    tile_8x16(from, v, n_key, to);
+                    tile_8x16(from, n_part, v, n_key, to);
                 }
                 mla_prefetch_step(ahead);
             }

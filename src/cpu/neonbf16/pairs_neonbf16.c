@@ -46,21 +46,32 @@ static inline void transpose(const float *from, float32x4_t x[4])
 /* 0 in place of numbers below 2^-126, which the products would drop too; NaN passes. */
 static inline float32x4_t flushed(float32x4_t x)
 {
-    uint32x4_t small = vcltq_f32(x, vdupq_n_f32(0x1p-126f));
+    uint32x4_t small = vcaltq_f32(x, vdupq_n_f32(0x1p-126f));
     return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(x), small));
 }
 
-void mla_ppairs_bf16_neonbf16(const float *from, int64_t n_key, uint16_t *p)
+/* Two vectors rounded to bf16; what that leaves stays in them. */
+static inline bfloat16x8_t rounded(float32x4_t *low, float32x4_t *high)
+{
+    bfloat16x8_t y = vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(flushed(*low)), flushed(*high));
+    *low = vsubq_f32(*low, vcvtq_low_f32_bf16(y));
+    *high = vsubq_f32(*high, vcvtq_high_f32_bf16(y));
+    return y;
+}
+
+void mla_ppairs_bf16_neonbf16(const float *from, int64_t n_key, int32_t n_part, uint16_t *p)
 {
     for (int64_t n = 0; n < n_key; n += 8, from += 8 * ROWS) {
-        uint16_t *to = p + n / STEP * TILE + n % STEP;
+        uint16_t *to = p + n / STEP * n_part * TILE + n % STEP;
         for (int r = 0; r < ROWS; r += 4) {
             float32x4_t low[4], high[4];
             transpose(from + r, low);
             transpose(from + r + 4 * ROWS, high);
             for (int i = 0; i < 4; i++) {
-                bfloat16x8_t rounded = vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(flushed(low[i])), flushed(high[i]));
-                vst1q_u16(to + (ptrdiff_t)(r + i) * STEP, vreinterpretq_u16_bf16(rounded));
+                for (int32_t part = 0; part < n_part; part++) {
+                    vst1q_u16(to + (ptrdiff_t)part * TILE + (ptrdiff_t)(r + i) * STEP,
+                              vreinterpretq_u16_bf16(rounded(&low[i], &high[i])));
+                }
             }
         }
     }

@@ -41,18 +41,20 @@ _Static_assert(MLA_NEON_COL_PANEL == ROWS, "scores of a key and outputs of a row
     vst1q_f32(to + (i) * ROWS + 4, b##i);
 
 /* to[i][lane] (+)= sum over n numbers, a multiple of the step, of 8 rows: `row` bytes apart, and `step` bytes from one
- * step to the next. lanes: tiles of pairs, one behind the other. */
-static void products(const char *from, int64_t row, int64_t step, const uint16_t *lanes, int64_t n, bool accumulate,
-                     float *to)
+ * step, or part of it, to the next. lanes: tiles of pairs, one behind the other. */
+static void products(const char *from, int64_t row, int64_t step, int32_t n_part, const uint16_t *lanes, int64_t n,
+                     bool accumulate, float *to)
 {
     EACH(ZERO)
-    for (; n > 0; n -= STEP, from += step, lanes += TILE) {
-        for (int64_t c = 0; c < STEP; c += FACTORS) {
-            EACH(LOAD)
-            PAIR(0)
-            PAIR(1)
-            PAIR(2)
-            PAIR(3)
+    for (; n > 0; n -= STEP, lanes += TILE) {
+        for (int32_t part = 0; part < n_part; part++, from += step) {
+            for (int64_t c = 0; c < STEP; c += FACTORS) {
+                EACH(LOAD)
+                PAIR(0)
+                PAIR(1)
+                PAIR(2)
+                PAIR(3)
+            }
         }
     }
     if (accumulate) {
@@ -68,7 +70,7 @@ void mla_qk_bf16_neonbf16(const uint16_t *q, int64_t q_stride, const mla_key_til
         const char *keys = (const char *)tile[i / 2].row + i % 2 * 8 * tile[i / 2].stride;
         for (int64_t panel = 0; panel < n_panel; panel++) {
             for (int64_t r = 0; r < ROWS; r += LANES) {
-                products(keys, tile[i / 2].stride, STEP * (int64_t)sizeof *q, q + panel * q_stride + 2 * r, n_col,
+                products(keys, tile[i / 2].stride, STEP * (int64_t)sizeof *q, 1, q + panel * q_stride + 2 * r, n_col,
                          accumulate, s + panel * s_stride + i * 8 * ROWS + r);
             }
             mla_prefetch_step(ahead);
@@ -76,15 +78,16 @@ void mla_qk_bf16_neonbf16(const uint16_t *q, int64_t q_stride, const mla_key_til
     }
 }
 
-void mla_pv_bf16_neonbf16(const uint16_t *p, int64_t p_stride, const uint16_t *v, int64_t v_stride, int64_t n_key,
-                          int64_t n_panel, int64_t n_col, float *const *o, mla_prefetch *ahead)
+void mla_pv_bf16_neonbf16(const uint16_t *p, int64_t p_stride, int32_t n_part, const uint16_t *v, int64_t v_stride,
+                          int64_t n_key, int64_t n_panel, int64_t n_col, float *const *o, mla_prefetch *ahead)
 {
     for (int64_t c = 0; c < n_col; c += ROWS, v += v_stride) { /* 16 columns of values, for all rows */
         for (int64_t panel = 0; panel < n_panel; panel++) {
             for (int64_t i = 0; i < 4; i++) {
                 const int64_t r = i / 2 * 8, lane = i % 2 * LANES;
                 products((const char *)(p + panel * p_stride + r * STEP), STEP * (int64_t)sizeof *p,
-                         TILE * (int64_t)sizeof *p, v + 2 * lane, n_key, true, o[panel] + (c + r) * ROWS + lane);
+                         TILE * (int64_t)sizeof *p, n_part, v + 2 * lane, n_key, true,
+                         o[panel] + (c + r) * ROWS + lane);
             }
             mla_prefetch_step(ahead);
         }

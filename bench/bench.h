@@ -49,8 +49,9 @@ typedef struct bench_spread {
     double median, low, high; /* quartiles */
 } bench_spread;
 
-#define BENCH_MAX_RIVAL 2
+#define BENCH_MAX_RIVAL 3
 #define BENCH_MAX_SAMPLE 64
+#define BENCH_OWN_CORES 0.85 /* n threads on cores of their own reach at least this much of n times one thread's peak */
 
 typedef struct bench_rival_result {
     bool measured;
@@ -76,6 +77,7 @@ typedef struct bench_result {
     int32_t n_sample;    /* iterations that count */
     int32_t n_discarded; /* the ones in which the threads did not have a core each */
     bool disturbed;      /* all were like that; they were kept, but ratios between neighbours mean nothing then */
+    double own_cores;    /* best peak of all threads / (n times that of one) */
     bool correct;
     char fault[256];     /* the sentence, when not correct */
     double error;        /* normwise, fp32 output against the oracle, on a sample of heads */

@@ -49,7 +49,9 @@ const bench_case bench_grid[] = {
     /* one head: bound by reading; no product of matrices, so no rival */
     {.shape = ONE(1, 16384, BF16), .from_memory = true, .quick = true},
     {.shape = ONE(1, 16384, F16), .from_memory = true},
-    /* a few requests of one length: enough rows for many cores */
+    /* a few requests of one length, and one long one: enough rows for many cores */
+    {.shape = STEP(16, 1, 128, 4096, 576, BF16, false), .compare = true, .most_threads_only = true},
+    {.shape = ONE(128, 65536, BF16), .compare = true, .most_threads_only = true},
     {.shape = STEP(4, 1, 128, 4096, 576, BF16, false), .compare = true, .most_threads_only = true},
     /* batches of requests of different lengths */
     {.shape = BATCH(8, 128, 4096), .compare = true, .most_threads_only = true},

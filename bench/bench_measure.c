@@ -21,9 +21,10 @@
 #define SAMPLE_SECONDS 8e-3   /* a sample repeats short calls until it takes about this long */
 #define MAX_CONTENDER (1 + BENCH_MAX_RIVAL)
 #define ORACLE_KEYS 70000 /* up to here the oracle looks at two heads, beyond at one */
-#define OWN_CORES 0.85    /* n threads on cores of their own reach at least this much of n times one thread's peak */
-#define LOST_TIME 0.03    /* a thread with a core of its own waits for it no longer than this part of the time */
+#define OWN_CORES BENCH_OWN_CORES
+#define LOST_TIME 0.03        /* a thread with a core of its own waits for it no longer than this part of the time */
 #define RIVAL_DIFFERENCE 1e-5 /* normwise: of fp32 throughout, with sums of thousands of terms */
+#define RIVAL_ROUNDING 0x1p-8 /* what rounding probabilities to bf16 costs at most */
 
 /* One of those who are timed: ours or a rival. */
 typedef struct contender {
@@ -209,7 +210,8 @@ static void check_rival(bench_run *run, rival *r, bench_rival_result *found, ben
         norm += (double)ours[i] * (double)ours[i];
     }
     found->difference = sqrt(error / norm);
-    double allowed = RIVAL_DIFFERENCE + 2 * result->error; /* ours on a sample, when it does not compute in fp32 */
+    double allowed = RIVAL_DIFFERENCE + (rival_rounds(r) ? RIVAL_ROUNDING : 0) +
+                     2 * result->error; /* ours on a sample, when it does not compute in fp32 */
     if (!(found->difference <= allowed)) {
         result->correct = false;
         snprintf(result->fault, sizeof result->fault, "differs from %s by %.2g normwise, more than %.0e", rival_name(r),
@@ -266,14 +268,24 @@ static double single_peak(const bench_run *run)
     return peak;
 }
 
-/* Did the threads have a core each while an iteration was measured? Each must have been running whenever it had
- * something to run; and together they must reach a good part of n times one thread's peak, for two CPUs may be one
- * core in disguise. */
+/*
+ * Which iterations were quiet? Each thread must have been running whenever it had something to run; and together they must
+ * reach a good part of the best peak that they reached in any iteration: two CPUs may be one core in disguise, for a while
+ * (a hypervisor moves them) or always (hyperthreads). Where they always are, results say so, by what the best peak is of n
+ * times one thread's.
+ */
 typedef struct quiet_watch {
     double wall, given; /* of the calling thread, at the start */
     double slept;       /* on purpose, meanwhile */
     double one;         /* one thread's peak */
 } quiet_watch;
+
+typedef struct quiet_record {
+    int32_t n;
+    bool ran[BENCH_MAX_SAMPLE];
+    double lowest[BENCH_MAX_SAMPLE]; /* peak of all threads */
+    double own[BENCH_MAX_SAMPLE];    /* as a part of n times one thread's */
+} quiet_record;
 
 static double given_time(void)
 {
@@ -294,12 +306,32 @@ static quiet_watch start_watch(const bench_run *run)
     return watch;
 }
 
-static bool was_quiet(const quiet_watch *watch, const bench_run *run, double lowest_peak)
+/* Records an iteration; returns how many of all so far were quiet, as good[] says. */
+static int32_t note_quiet(quiet_record *record, const quiet_watch *watch, const bench_run *run, double lowest_peak,
+                          bool *good)
 {
-    double wall = cli_now() - watch->wall - watch->slept, given = given_time() - watch->given;
-    int32_t n = bench_pool_size(run->pool);
-    return wall - given <= LOST_TIME * wall && bench_pool_lost(run->pool) <= LOST_TIME * wall &&
-           (n == 1 || lowest_peak >= OWN_CORES * n * watch->one);
+    double wall = cli_now() - watch->wall - watch->slept, given = given_time() - watch->given, best = 0;
+    int32_t n = bench_pool_size(run->pool), i = record->n++, n_good = 0;
+    record->ran[i] = wall - given <= LOST_TIME * wall && bench_pool_lost(run->pool) <= LOST_TIME * wall;
+    record->lowest[i] = lowest_peak;
+    record->own[i] = n == 1 ? 1 : lowest_peak / (n * watch->one);
+    for (int32_t j = 0; j <= i; j++) {
+        best = record->lowest[j] > best ? record->lowest[j] : best;
+    }
+    for (int32_t j = 0; j <= i; j++) {
+        good[j] = record->ran[j] && (n == 1 || record->lowest[j] >= OWN_CORES * best);
+        n_good += good[j];
+    }
+    return n_good;
+}
+
+static double best_own(const quiet_record *record)
+{
+    double best = 0;
+    for (int32_t i = 0; i < record->n; i++) {
+        best = record->own[i] > best ? record->own[i] : best;
+    }
+    return best;
 }
 
 /* Waits until no thread that a sample of `run` was on spins beside the next one: workers of the pool are asked, OpenMP's
@@ -319,10 +351,11 @@ static void fall_quiet(const bench_run *run, quiet_watch *watch)
  * Iterations of: ceiling, contender, ceiling, contender, ..., ceiling, in an order that turns with every iteration.
  * Returns how many were made; good[i] tells whether the threads had a core each during iteration i.
  */
-static int32_t take_samples(bench_run *run, contender *who, int32_t n_who, bool reads, bool *good)
+static int32_t take_samples(bench_run *run, contender *who, int32_t n_who, bool reads, bool *good, double *own_cores)
 {
     const bench_settings *settings = run->settings;
     int32_t n_good = 0, i = 0;
+    quiet_record record = {0};
     double begin = cli_now();
     for (; i < BENCH_MAX_SAMPLE && n_good < settings->n_sample; i++) {
         double elapsed = cli_now() - begin;
@@ -343,12 +376,12 @@ static int32_t take_samples(bench_run *run, contender *who, int32_t n_who, bool 
             peak = peak_after;
             read = read_after;
         }
-        good[i] = was_quiet(&watch, run, lowest);
-        n_good += good[i];
+        n_good = note_quiet(&record, &watch, run, lowest, good);
         if (settings->progress != NULL) {
             settings->progress((double)n_good / settings->n_sample);
         }
     }
+    *own_cores = best_own(&record);
     return i;
 }
 
@@ -391,7 +424,7 @@ static int measure_speed(bench_run *run, bench_result *result)
     memset(who, 0, sizeof who);
     for (int32_t i = 0; i < BENCH_MAX_RIVAL && result->what->compare; i++) {
         rival *r = settings->rival[i];
-        if (r == NULL) {
+        if (r == NULL || (rival_rounds(r) && result->what->shape.dtype != MLA_DTYPE_BF16)) {
             continue;
         }
         if (!rival_prepare(r, run->pool, &run->task)) {
@@ -405,7 +438,7 @@ static int measure_speed(bench_run *run, bench_result *result)
     for (int32_t i = 0; i < n_who; i++) {
         who[i].repeat = repeats_for(run, who[i].rival);
     }
-    int32_t n = take_samples(run, who, n_who, result->what->from_memory, good);
+    int32_t n = take_samples(run, who, n_who, result->what->from_memory, good, &result->own_cores);
     settle(good, n, result);
 
     memcpy(result->raw.seconds, who[0].seconds, sizeof result->raw.seconds);
@@ -445,6 +478,7 @@ static void alternate(bench_run *base, bench_run *run, double base_weight, doubl
     double *seconds = result->raw.seconds, *ratio = result->raw.ratio;
     bool good[BENCH_MAX_SAMPLE];
     int64_t base_repeat = repeats_for(base, NULL), repeat = repeats_for(run, NULL);
+    quiet_record record = {0};
     double begin = cli_now();
     int32_t i = 0, n_good = 0;
     for (; i < BENCH_MAX_SAMPLE && n_good < settings->n_sample; i++) {
@@ -473,12 +507,12 @@ static void alternate(bench_run *base, bench_run *run, double base_weight, doubl
         }
         b /= run_weight;
         ratio[i] = speedup ? a / b : b / a;
-        good[i] = was_quiet(&watch, run, before < after ? before : after);
-        n_good += good[i];
+        n_good = note_quiet(&record, &watch, run, before < after ? before : after, good);
         if (settings->progress != NULL) {
             settings->progress((double)n_good / settings->n_sample);
         }
     }
+    result->own_cores = best_own(&record);
     settle(good, i, result);
     result->seconds = bench_spread_of(seconds, good, i);
     result->ratio = bench_spread_of(ratio, good, i);

@@ -107,8 +107,9 @@ static void print_cpu_row(const bench_result *r, const bench_settings *settings)
             }
         }
     }
-    printf("  %s%.1e%s%s%s\n", style(r->correct ? STYLE_PLAIN : STYLE_BAD), r->error, r->correct ? "" : " WRONG",
-           style(STYLE_PLAIN), r->disturbed ? "  disturbed" : "");
+    printf("  %s%.1e%s%s%s%s\n", style(r->correct ? STYLE_PLAIN : STYLE_BAD), r->error, r->correct ? "" : " WRONG",
+           style(STYLE_PLAIN), r->disturbed ? "  disturbed" : "",
+           r->own_cores < BENCH_OWN_CORES ? "  threads share cores" : "");
 }
 
 void bench_print_row(const bench_result *r, const bench_settings *settings)
@@ -202,6 +203,7 @@ static cJSON *build_result(const bench_result *r, const bench_settings *settings
     cJSON_AddNumberToObject(item, "samples", r->n_sample);
     cJSON_AddNumberToObject(item, "discarded", r->n_discarded);
     cJSON_AddBoolToObject(item, "disturbed", r->disturbed);
+    cJSON_AddNumberToObject(item, "of_own_cores", r->own_cores);
     cJSON_AddBoolToObject(item, "correct", r->correct);
     if (!r->correct) {
         cJSON_AddStringToObject(item, "fault", r->fault);

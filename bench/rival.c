@@ -11,8 +11,9 @@
 #include <time.h>
 
 #include "machine.h"
+#include "rival_bf16.h"
 
-#define MAX_BLOCK 256
+#define MAX_BLOCK 512
 #define PAGE 4096 /* every thread's memory begins on a page of its own */
 
 typedef void (*cblas_sgemm_function)(int order, int trans_a, int trans_b, int m, int n, int k, float alpha,
@@ -29,9 +30,10 @@ typedef struct partial {
 } partial;
 
 typedef struct share {
-    float *keys;   /* [block][d_k] */
+    float *keys;   /* [block][d_k]; of bf16 the same rows, copied side by side */
     float *scores; /* [row][MAX_BLOCK] */
-    float *q;      /* [row][d_k], times scale and log2(e) */
+    float *q;      /* [row][d_k], times scale and log2(e); bf16: probabilities [row][MAX_BLOCK] */
+    rival_bf16_product *qk, *pv;
     partial *part; /* one per request that the thread touches */
     int64_t n_part;
 } share;
@@ -41,6 +43,8 @@ struct rival {
     char detail[96];
     cblas_sgemm_function cblas_sgemm;
     dnnl_sgemm_function dnnl_sgemm;
+    rival_bf16 *bf16;                 /* NULL: fp32 */
+    bool primitive;                   /* of bf16: products made for their size */
     void (*omp_set_num_threads)(int); /* NULL: no OpenMP to tell */
     int (*omp_get_max_threads)(void);
     int64_t block;
@@ -99,20 +103,28 @@ static bool open_openblas(rival *r, const char *isa, char *why, size_t why_size)
     return true;
 }
 
-static bool open_onednn(rival *r, const char *isa, char *why, size_t why_size)
+static bool open_onednn(rival *r, const char *isa, bool bf16, char *why, size_t why_size)
 {
     static const char *const names[] = {"libdnnl.so.3", "libdnnl.so.2", "libdnnl.so"};
     if (isa == NULL) {
         unsetenv("ONEDNN_MAX_CPU_ISA");
         unsetenv("DNNL_MAX_CPU_ISA");
     } else {
-        const char *level = strncmp(isa, "avx512", 6) == 0 || strncmp(isa, "amx", 3) == 0 ? "AVX512_CORE" : "AVX2";
+        const char *level = strcmp(isa, "amx") == 0          ? "AVX512_CORE_AMX"
+                            : strcmp(isa, "avx512bf16") == 0 ? "AVX512_CORE_BF16"
+                            : strcmp(isa, "avx512") == 0     ? "AVX512_CORE"
+                                                             : "AVX2";
         setenv("ONEDNN_MAX_CPU_ISA", level, 1);
         setenv("DNNL_MAX_CPU_ISA", level, 1);
     }
     void *handle = open_library(names, sizeof names / sizeof names[0]);
     if (handle == NULL || !find(handle, "dnnl_sgemm", &r->dnnl_sgemm)) {
         snprintf(why, why_size, "oneDNN is not installed (Debian: libdnnl2 or libdnnl3)");
+        return false;
+    }
+    r->bf16 = bf16 ? rival_bf16_open(handle) : NULL;
+    if (bf16 && r->bf16 == NULL) {
+        snprintf(why, why_size, "this oneDNN has no products of bf16");
         return false;
     }
     /* oneDNN asks OpenMP how many threads a product gets; each of our threads says one */
@@ -131,7 +143,11 @@ static bool open_onednn(rival *r, const char *isa, char *why, size_t why_size)
         used = snprintf(r->detail, sizeof r->detail, "%d.%d.%d, ", v->major, v->minor, v->patch);
     }
     int level = find(handle, "dnnl_get_effective_cpu_isa", &effective_isa) ? effective_isa() : 0;
-    const char *name = level & 0x20 ? "AVX-512" : level & 0x4 ? "AVX2" : level & 0x2 ? "AVX" : "unknown";
+    const char *name = bf16 && level & 0x200 ? "AMX"
+                       : level & 0x20        ? "AVX-512"
+                       : level & 0x4         ? "AVX2"
+                       : level & 0x2         ? "AVX"
+                                             : "unknown";
     snprintf(r->detail + used, sizeof r->detail - (size_t)used, "%s kernels", name);
     return true;
 }
@@ -147,8 +163,10 @@ rival *rival_open(rival_blas blas, const char *isa, char *why, size_t why_size)
         snprintf(why, why_size, "not enough memory");
         return NULL;
     }
-    r->name = blas == RIVAL_OPENBLAS ? "OpenBLAS" : "oneDNN";
-    bool good = blas == RIVAL_OPENBLAS ? open_openblas(r, isa, why, why_size) : open_onednn(r, isa, why, why_size);
+    static const char *const names[] = {"OpenBLAS", "oneDNN", "oneDNN bf16"};
+    r->name = names[blas];
+    bool good = blas == RIVAL_OPENBLAS ? open_openblas(r, isa, why, why_size)
+                                       : open_onednn(r, isa, blas == RIVAL_ONEDNN_BF16, why, why_size);
     if (!good) {
         free(r);
         return NULL;
@@ -168,9 +186,20 @@ rival *rival_open(rival_blas blas, const char *isa, char *why, size_t why_size)
 
 #endif
 
+static void drop_products(rival *r)
+{
+    for (int32_t i = 0; r->bf16 != NULL && r->memory != NULL && i < r->n_share; i++) {
+        rival_bf16_drop(r->shares[i].qk);
+        rival_bf16_drop(r->shares[i].pv);
+        r->shares[i].qk = r->shares[i].pv = NULL;
+    }
+}
+
 void rival_close(rival *r)
 {
     if (r != NULL) {
+        drop_products(r);
+        rival_bf16_close(r->bf16);
         free(r->memory);
         free(r);
     }
@@ -179,6 +208,11 @@ void rival_close(rival *r)
 const char *rival_name(const rival *r)
 {
     return r->name;
+}
+
+bool rival_rounds(const rival *r)
+{
+    return r->bf16 != NULL;
 }
 
 const char *rival_detail(const rival *r)
@@ -220,16 +254,51 @@ static const uint16_t *key_row(const rival_task *t, int64_t seq, int64_t positio
     return t->cache + (page * t->page_size + position % t->page_size) * t->d_k;
 }
 
+/* Scores of rows that a query token does not see yet. */
+static void hide(const rival_task *t, int64_t seq, int64_t row, int64_t at, int64_t n, float *score)
+{
+    int64_t limit = t->causal ? t->length[seq] - t->n_q + row / t->n_head + 1 - at : n;
+    for (int64_t j = limit < 0 ? 0 : limit; j < n; j++) {
+        score[j] = -INFINITY;
+    }
+}
+
+static void attend_bf16(const rival *r, const rival_task *t, const share *s, int64_t begin, int64_t end, partial *p)
+{
+    int64_t n_row = t->n_q * t->n_head;
+    uint16_t *keys = (uint16_t *)s->keys, *weight = (uint16_t *)s->q;
+    for (int64_t at = begin; at < end; at += r->block) {
+        int64_t n = end - at < r->block ? end - at : r->block;
+        for (int64_t j = 0; j < n; j++) {
+            memcpy(keys + j * t->d_k, key_row(t, p->seq, at + j), (size_t)t->d_k * sizeof *keys);
+        }
+        uint16_t *q =
+            (uint16_t *)(uintptr_t)t->q + p->seq * n_row * t->d_k; /* oneDNN does not say that it reads only */
+        rival_bf16_multiply(s->qk, n, t->d_k, q, keys, s->scores);
+        for (int64_t row = 0; row < n_row; row++) {
+            float *score = s->scores + row * MAX_BLOCK;
+            hide(t, p->seq, row, at, n, score);
+            rival_softmax_avx512(score, n, &p->m[row], &p->l[row], p->o + row * t->d_v, t->d_v,
+                                 weight + row * MAX_BLOCK);
+        }
+        rival_bf16_multiply(s->pv, t->d_v, n, weight, keys, p->o);
+    }
+}
+
 /* Keys [begin, end) of one request into one partial result. */
 static void attend(const rival *r, const rival_task *t, const share *s, int64_t begin, int64_t end, partial *p)
 {
     int64_t n_row = t->n_q * t->n_head;
-    rival_widen_avx2(t->q + p->seq * n_row * t->d_k, n_row * t->d_k, t->f16, t->scale * 1.44269504f, s->q);
     memset(p->o, 0, (size_t)(n_row * t->d_v) * sizeof *p->o);
     for (int64_t row = 0; row < n_row; row++) {
         p->m[row] = -INFINITY;
         p->l[row] = 0;
     }
+    if (r->bf16 != NULL) {
+        attend_bf16(r, t, s, begin, end, p);
+        return;
+    }
+    rival_widen_avx2(t->q + p->seq * n_row * t->d_k, n_row * t->d_k, t->f16, t->scale * 1.44269504f, s->q);
     for (int64_t at = begin; at < end; at += r->block) {
         int64_t n = end - at < r->block ? end - at : r->block;
         for (int64_t j = 0; j < n; j++) {
@@ -238,10 +307,7 @@ static void attend(const rival *r, const rival_task *t, const share *s, int64_t 
         sgemm(r, true, n_row, n, t->d_k, s->q, t->d_k, s->keys, t->d_k, 0, s->scores, MAX_BLOCK);
         for (int64_t row = 0; row < n_row; row++) {
             float *score = s->scores + row * MAX_BLOCK;
-            int64_t limit = t->causal ? t->length[p->seq] - t->n_q + row / t->n_head + 1 - at : n;
-            for (int64_t j = limit < 0 ? 0 : limit; j < n; j++) {
-                score[j] = -INFINITY;
-            }
+            hide(t, p->seq, row, at, n, score);
             rival_softmax_avx2(score, n, &p->m[row], &p->l[row], p->o + row * t->d_v, t->d_v);
         }
         sgemm(r, false, n_row, t->d_v, n, s->scores, MAX_BLOCK, s->keys, t->d_k, 1, p->o, t->d_v);
@@ -400,8 +466,72 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static bool make_products(rival *r, const rival_task *t)
+{
+    drop_products(r);
+    const rival_bf16_shape qk = {.m = t->n_q * t->n_head,
+                                 .n = r->block,
+                                 .k = t->d_k,
+                                 .lda = t->d_k,
+                                 .ldb = t->d_k,
+                                 .ldc = MAX_BLOCK,
+                                 .alpha = t->scale * 1.44269504f,
+                                 .transposed = true};
+    const rival_bf16_shape pv = {.m = t->n_q * t->n_head,
+                                 .n = t->d_v,
+                                 .k = r->block,
+                                 .lda = MAX_BLOCK,
+                                 .ldb = t->d_k,
+                                 .ldc = t->d_v,
+                                 .alpha = 1,
+                                 .add = true};
+    bool good = true;
+    for (int32_t i = 0; good && i < r->n_share; i++) {
+        r->shares[i].qk = rival_bf16_make(r->bf16, &qk, r->primitive);
+        r->shares[i].pv = rival_bf16_make(r->bf16, &pv, r->primitive);
+        good = r->shares[i].qk != NULL && r->shares[i].pv != NULL;
+    }
+    return good;
+}
+
+/* The block length, and for bf16 the kind of product, that is fastest. */
+static bool tune(rival *r, bench_pool *pool, const rival_task *task)
+{
+    static const struct {
+        int64_t block;
+        bool primitive, bf16;
+    } ways[] = {{256, false, false}, {128, false, false}, {64, false, false}, {512, true, true},
+                {512, false, true},  {256, true, true},   {256, false, true}, {128, false, true}};
+    double best = INFINITY;
+    size_t chosen = 0;
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        if (ways[i].bf16 != (r->bf16 != NULL)) {
+            continue;
+        }
+        r->block = ways[i].block;
+        r->primitive = ways[i].primitive;
+        if (r->bf16 != NULL && !make_products(r, task)) {
+            return false;
+        }
+        double begin = now();
+        for (int repeat = 0; repeat < 4 && (repeat == 0 || now() - begin < 0.1); repeat++) {
+            double start = now();
+            rival_run(r, pool, task);
+            double took = now() - start;
+            if (took < best) {
+                best = took;
+                chosen = i;
+            }
+        }
+    }
+    r->block = ways[chosen].block;
+    r->primitive = ways[chosen].primitive;
+    return r->bf16 == NULL || make_products(r, task);
+}
+
 bool rival_prepare(rival *r, bench_pool *pool, const rival_task *task)
 {
+    drop_products(r);
     free(r->memory);
     r->n_share = bench_pool_size(pool);
     size_t bytes = lay_out(r, task, NULL);
@@ -413,24 +543,7 @@ bool rival_prepare(rival *r, bench_pool *pool, const rival_task *task)
     r->shares = r->memory;
     lay_out(r, task, r->memory);
 
-    static const int64_t blocks[] = {256, 128, 64};
-    double best = INFINITY;
-    int64_t best_block = blocks[0];
-    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
-        r->block = blocks[i];
-        double begin = now();
-        for (int repeat = 0; repeat < 4 && (repeat == 0 || now() - begin < 0.1); repeat++) {
-            double start = now();
-            rival_run(r, pool, task);
-            double took = now() - start;
-            if (took < best) {
-                best = took;
-                best_block = blocks[i];
-            }
-        }
-    }
-    r->block = best_block;
-    return true;
+    return tune(r, pool, task);
 }
 
 #else

@@ -5,7 +5,7 @@
  * by more than 2^8, sgemm for the values. Keys are shared out over the threads, one single-threaded BLAS each (a BLAS
  * that threads each small product itself is slower), and partial results merged. Block length is tuned per shape.
  * Arithmetic and accumulation are fp32, as ours: the same class of accuracy, and every use checks the results against
- * each other.
+ * each other. Beside ours in bf16 a third one multiplies bf16 matrices, with fp32 in between.
  *
  * OpenBLAS and oneDNN are opened at run time, when they are installed; the build needs neither.
  */
@@ -18,7 +18,8 @@
 
 #include "bench_pool.h"
 
-typedef enum rival_blas { RIVAL_OPENBLAS, RIVAL_ONEDNN } rival_blas;
+/* The last one is for machines with units that multiply bf16: keys as they are, probabilities rounded to bf16. */
+typedef enum rival_blas { RIVAL_OPENBLAS, RIVAL_ONEDNN, RIVAL_ONEDNN_BF16 } rival_blas;
 
 typedef struct rival rival;
 
@@ -31,6 +32,7 @@ rival *rival_open(rival_blas blas, const char *isa, char *why, size_t why_size);
 void rival_close(rival *r); /* NULL is fine; the BLAS itself stays loaded */
 
 const char *rival_name(const rival *r);   /* "OpenBLAS" */
+bool rival_rounds(const rival *r);        /* are probabilities rounded to bf16? */
 const char *rival_detail(const rival *r); /* "0.3.21, Haswell kernels" */
 
 /* One decode step, over the same memory as ours: bf16 or fp16, one kv head. */

@@ -99,10 +99,18 @@ static bool is_selected(const bench_case *c, const selection *s)
            (s->filter == NULL || strstr(name, s->filter) != NULL);
 }
 
-static void open_rivals(bench_settings *settings, bool native)
+static bool multiplies_bf16(const char *isa, const char *arith)
 {
-    static const rival_blas blas[BENCH_MAX_RIVAL] = {RIVAL_OPENBLAS, RIVAL_ONEDNN};
-    for (int32_t i = 0; i < BENCH_MAX_RIVAL; i++) {
+    bool wanted = arith != NULL && strncmp(arith, "bf16", 4) == 0;
+    bool automatic = arith == NULL || strcmp(arith, "auto") == 0;
+    return strcmp(isa, "amx") == 0 ? wanted || automatic : strcmp(isa, "avx512bf16") == 0 && wanted;
+}
+
+/* bf16: beside ours in that arithmetic one that multiplies bf16 matrices too, where there are units for it. */
+static void open_rivals(bench_settings *settings, bool native, bool bf16)
+{
+    static const rival_blas blas[BENCH_MAX_RIVAL] = {RIVAL_OPENBLAS, RIVAL_ONEDNN, RIVAL_ONEDNN_BF16};
+    for (int32_t i = 0; i < (bf16 ? BENCH_MAX_RIVAL : BENCH_MAX_RIVAL - 1); i++) {
         char why[160];
         settings->rival[i] = rival_open(blas[i], native ? NULL : settings->isa, why, sizeof why);
         if (settings->rival[i] != NULL) {
@@ -337,7 +345,7 @@ static int run(int argc, char **argv)
             cli_note_load();
         }
         if (compare) {
-            open_rivals(&settings, native);
+            open_rivals(&settings, native, multiplies_bf16(settings.isa, arith));
         }
         code = run_grid(&settings, threads, n_count, &chosen, result, &n_result);
     }

@@ -157,13 +157,15 @@ typedef enum mla_p_rounding {
  *
  *     F32     fp32 products, probabilities in fp32
  *     BF16    exact products of bf16 numbers, probabilities rounded to bf16 (nearest even) before they multiply V, while
- *             l, and so lse, is summed from them unrounded; numbers below 2^-126 count as 0. That moves o by at most
- *             2^-8 of the sum of p |v|, on random values by about 1e-3 of its norm. For units that multiply matrices of
- *             bf16: where the machine has none, or q or a segment is of another dtype, F32
- *     BF16X2  as BF16, but a probability is the sum of two bf16 numbers, the second one being what rounding the first has left:
- *             that moves o by at most 2^-16 of the sum of p |v|. On a GPU F32
- *     AUTO    on the CPU F32, but BF16X2 where q, the segments and o are all bf16 and the machine has units with which it is
- *             faster (AMX); on a GPU the fastest kernel, which may round probabilities to the dtype of q
+ *             l, and so lse, is summed from them unrounded. That moves o by at most 2^-8 of the sum of p |v|, on random
+ *             values by about 1e-3 of its norm. Numbers below 2^-126 count as 0, q times the power of two in the scale too;
+ *             a score beyond the largest fp32 number counts as that number or, where infinities of both signs meet in its
+ *             sum, as NaN. For units that multiply matrices of bf16: where the machine has none, or q or a segment is of
+ *             another dtype, F32
+ *     BF16X2  as BF16, but a probability is the sum of two bf16 numbers, the second one being what rounding the first has
+ *             left: that moves o by at most 2^-16 of the sum of p |v|. On a GPU F32
+ *     AUTO    on the CPU F32, but BF16X2 where q, the segments and o are all bf16 and the machine has units with which it
+ *             is faster (AMX); on a GPU the fastest kernel, which may round probabilities to the dtype of q
  *     INT16   q, keys and probabilities as 16-bit integers, each row and key with a factor of its own, sums exact. A row
  *             goes by F32 in each block of keys where rounding to integers might move its scores by more than 2^-9 at
  *             one standard deviation, or values by more than 2^-9 of their norm; in chunks of keys of which it does not

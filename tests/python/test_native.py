@@ -54,12 +54,13 @@ def test_arithmetic():
 
 @pytest.mark.parametrize("arithmetic", ["auto", "f32", "bf16x2", "bf16"])
 def test_short_real_context(arithmetic):
-    """FlashMLA's rule on the first 70 keys of a layer's recorded cache. Probabilities in one bf16 number miss it, for which they
-    are never chosen by themselves."""
+    """FlashMLA's rule on the first 70 keys of a layer's recorded cache. Probabilities in one bf16 number miss it, for
+    which they are never chosen by themselves."""
     with safe_open(DATA / "deepseek_decode.safetensors", "pt") as file:
         q, cache, table = (file.get_tensor(name) for name in ("q", "k_cache", "block_table"))
         scale = float(file.metadata()["softmax_scale"])
-    call = {"page_table": table, "lengths": torch.full((len(q),), 70, dtype=torch.int32), "d_v": 512, "softmax_scale": scale}
+    lengths = torch.full((len(q),), 70, dtype=torch.int32)
+    call = {"page_table": table, "lengths": lengths, "d_v": 512, "softmax_scale": scale}
     expected, _ = mla.attention(q, cache, backend="ref", **call)
     answer, _ = mla.attention(q, cache, arithmetic=arithmetic, **call)
     level = next(level.name for level in mla.isa() if level.selected)

@@ -107,9 +107,9 @@ static void print_cpu_row(const bench_result *r, const bench_settings *settings)
             }
         }
     }
-    printf("  %s%.1e%s%s%s%s\n", style(r->correct ? STYLE_PLAIN : STYLE_BAD), r->error, r->correct ? "" : " WRONG",
-           style(STYLE_PLAIN), r->disturbed ? "  disturbed" : "",
-           r->own_cores < BENCH_OWN_CORES ? "  threads share cores" : "");
+    const char *note = r->disturbed ? "  disturbed" : r->own_cores < BENCH_OWN_CORES ? "  threads share cores" : "";
+    printf("  %s%.1e%s%s%s\n", style(r->correct ? STYLE_PLAIN : STYLE_BAD), r->error, r->correct ? "" : " WRONG",
+           style(STYLE_PLAIN), note);
 }
 
 void bench_print_row(const bench_result *r, const bench_settings *settings)

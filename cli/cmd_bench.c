@@ -25,6 +25,7 @@ static const char help[] =
     "\n"
     "Samples during which the threads did not have a core each are discarded; a row where none was left keeps them\n"
     "all, without ratios, and is marked 'disturbed'.\n"
+    "'threads share cores': at their best, all threads together reached less than 85 % of so many times one's peak.\n"
     "\n"
     "FLOPs are counted as 2 * heads * (d_k + d_v) per visible query-key pair, bytes as unique key rows.\n"
     "In names: b requests, h heads, q query tokens, s keys (~: about, ragged), d_k/d_v, dtype, dram: keys from\n"

@@ -607,7 +607,8 @@ def bench_measures_verifies_and_writes_json():
         ("speed", 1), ("speed", 2), ("executor", 2)], told
     assert lent["correct"] and lent["times_openmp"]["median"] > 0 and "x OpenMP" in told, lent
     for result in results:
-        assert result["correct"] and result["error_normwise"] < 2e-6, result
+        # on AMX probabilities are sums of two bf16 numbers
+        assert result["correct"] and result["error_normwise"] < (2**-16 if facts["isa"] == "amx" else 2e-6), result
         assert result["seconds"]["low"] <= result["seconds"]["median"] <= result["seconds"]["high"]
         assert 0 < result["of_fma_peak"]["median"], result
         raw = result["raw"]

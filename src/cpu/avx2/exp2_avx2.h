@@ -12,14 +12,12 @@
 
 /*
  * 2^x for x <= MLA_RESCALE_SLACK. x = n + f with n an integer and |f| <= 1/2; 2^f by a polynomial of degree 6 (relative
- * error below 1.1e-7 with its roundings), 2^n by adding n to the exponent. Below 2^-126 the result is 0: such a weight
- * is invisible beside the 1 that the largest key contributes. NaN stays NaN.
+ * error below 1.1e-7 with its roundings), 2^n by adding n to the exponent. Below 2^-126 the result is 0, whatever the
+ * steps have made of x: such a weight is invisible beside the 1 that the largest key contributes. NaN stays NaN.
  */
 static inline __m256 exp2_avx2(__m256 x)
 {
-    const __m256 low = _mm256_set1_ps(-126.0f);
-    __m256 tiny = _mm256_cmp_ps(x, low, _CMP_LT_OQ);
-    x = _mm256_max_ps(low, x); /* operand order: NaN in x wins */
+    __m256 tiny = _mm256_cmp_ps(x, _mm256_set1_ps(-126.0f), _CMP_LT_OQ);
     __m256 n = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     __m256 f = _mm256_sub_ps(x, n);
     __m256 y = _mm256_set1_ps(MLA_EXP2_C6);

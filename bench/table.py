@@ -25,12 +25,17 @@ def ratio(value):
     return f"{value['median']:.2f} ({value['low']:.2f}-{value['high']:.2f})" if value else ""
 
 
-def cells(result):
+def rivals_of(bench):
+    """Those that have a column."""
+    return ["OpenBLAS", "oneDNN"] + [name for name in bench["rivals"] if name not in ("OpenBLAS", "oneDNN")]
+
+
+def cells(result, names):
     """One line of a table."""
     rivals = {rival["name"]: rival["times_ours"] for rival in result.get("rivals", [])}
     return [
         result["name"], str(result["threads"]), f"{result['gflops']:.0f}", share(result.get("of_fma_peak")),
-        share(result.get("of_read_bandwidth")), ratio(rivals.get("OpenBLAS")), ratio(rivals.get("oneDNN")),
+        share(result.get("of_read_bandwidth")), *(ratio(rivals.get(name)) for name in names),
         ratio(next((result[key] for key in RATIOS if key in result), None)), f"{result['error_normwise']:.1e}",
     ]
 
@@ -39,14 +44,16 @@ def print_bench(bench, everything):
     hardware = bench["hardware"]
     print(f"{hardware['cpu']}, {hardware['cpus']} CPUs, {bench['isa']} kernels, libmla {bench['version']}, {bench['date'][:10]}, "
           f"`{bench['command']}`; rivals: " + ", ".join(f"{k} {v}" for k, v in bench["rivals"].items()) + ".\n")
-    print("| shape | threads | GFLOP/s | of FMA peak | of read peak | x OpenBLAS | x oneDNN | ratio | error |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    names = rivals_of(bench)
+    print("| shape | threads | GFLOP/s | of FMA peak | of read peak | " + " | ".join(f"x {name}" for name in names)
+          + " | ratio | error |")
+    print("|---" * (7 + len(names)) + "|")
     left_out = 0
     for result in bench["results"]:
         if everything or result["name"] in MAIN or result["shape"].get("ascend"):
             left_out += result["disturbed"]
             if not result["disturbed"]:
-                print("| " + " | ".join(cells(result)) + " |")
+                print("| " + " | ".join(cells(result, names)) + " |")
     if left_out:
         print(f"\n{left_out} rows left out: the threads did not have a core each.")
     print()

@@ -23,8 +23,8 @@ enum {
     MAP_FILL_ZERO = 0
 };
 
-/* How the rows of a request are dealt out to thread blocks. When its tokens follow each other like heads, they are
- * folded into one run of rows; else every token has row blocks of its own. */
+/* How the rows of a request are dealt out to thread blocks. When its tokens follow each other like heads, in q and o, they
+ * are folded into one run of rows; else every token has row blocks of its own. */
 typedef struct row_map {
     bool folded;
     int64_t token, row; /* tokens of the q map, rows of one of them for a kv head */
@@ -34,7 +34,9 @@ typedef struct row_map {
 static row_map map_rows(const mla_shape *shape)
 {
     row_map map;
-    map.folded = shape->n_q == 1 || (shape->n_kv_head == 1 && shape->q_stride[1] == shape->n_head * shape->q_stride[2]);
+    map.folded =
+        shape->n_q == 1 || (shape->n_kv_head == 1 && shape->q_stride[1] == shape->n_head * shape->q_stride[2] &&
+                            shape->o_stride[1] == shape->n_head * shape->o_stride[2]);
     map.token = map.folded ? 1 : shape->n_q;
     map.row = map.folded ? shape->n_q * shape->group : shape->group;
     map.block_per_token = (map.row + DENSE_SM90_ROWS - 1) / DENSE_SM90_ROWS;
@@ -43,11 +45,11 @@ static row_map map_rows(const mla_shape *shape)
     return map;
 }
 
-/* One worker per multiprocessor. With two parts or more, parts times row blocks <= n_sm. */
+/* One worker per multiprocessor. With two parts or more, parts times row blocks <= n_sm and DENSE_SM90_MAX_PART. */
 static int64_t count_parts(const mla_cuda_device *device, int64_t n_block)
 {
-    int64_t n = device->n_sm / (n_block > 0 ? n_block : 1);
-    n = n < DENSE_SM90_MAX_PART ? n : DENSE_SM90_MAX_PART;
+    int64_t n_sm = device->n_sm < DENSE_SM90_MAX_PART ? device->n_sm : DENSE_SM90_MAX_PART;
+    int64_t n = n_sm / (n_block > 0 ? n_block : 1);
     return n > 1 ? n : 1;
 }
 
@@ -186,7 +188,7 @@ static mla_status map_boxes(const mla_cuda_driver *driver, cuda_tensor_map *map,
     const int64_t dims[5] = {64, dim[0], columns / 64, dim[1], dim[2]};
     const int64_t strides[4] = {stride[0], 64, stride[1], stride[2]};
     const uint32_t box[5] = {64, 64, DENSE_SM90_BOXES, 1, 1};
-    return mla_dense_sm90_map(driver, map, dtype, data, 5, dims, strides, box, false);
+    return mla_dense_sm90_map(driver, map, dtype, data, 5, dims, strides, box, true);
 }
 
 static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, const mla_problem *problem,
@@ -232,9 +234,9 @@ static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, co
     a.lse_empty = (float)mla_empty_lse(problem->lse_empty);
     int64_t n_split = shape->n_seq < n_part ? shape->n_seq : n_part; /* requests that can be split at most */
     int64_t to_fold = n_split * map.n_block;
-    a.combine_columns = to_fold <= 4 ? 1 : 8;
+    a.combine_columns = to_fold <= 4 ? 1 : to_fold <= 16 ? 8 : to_fold <= 128 ? 16 : 64;
 
-    cuda_tensor_map q_map, k_map;
+    cuda_tensor_map q_map, k_map, o_map;
     int64_t q_dim[3] = {shape->n_head * (map.folded ? shape->n_q : 1), map.token, shape->n_seq};
     int64_t q_stride[3] = {shape->q_stride[2], shape->q_stride[1], shape->q_stride[0]};
     int64_t k_dim[3] = {page, shape->n_kv_head, keys->n_page};
@@ -242,7 +244,14 @@ static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, co
     MLA_TRY(map_boxes(driver, &q_map, problem->q.dtype, problem->q.data, shape->d_k, q_dim, q_stride));
     MLA_TRY(map_boxes(driver, &k_map, segment->k.dtype, segment->k.data, shape->d_k, k_dim, k_stride));
 
-    void *parameters[] = {&q_map, &k_map, &a}, *combine_parameters[] = {&a};
+    /* o goes in boxes of a warp's 16 rows, of which only those of the kv head are written */
+    int64_t o_dim[5] = {DENSE_SM90_D_V, map.row, shape->n_kv_head, map.token, shape->n_seq};
+    int64_t o_stride[4] = {shape->o_stride[2], shape->group * shape->o_stride[2], shape->o_stride[1],
+                           shape->o_stride[0]};
+    const uint32_t o_box[5] = {64, DENSE_SM90_ROWS / 4, 1, 1, 1};
+    MLA_TRY(mla_dense_sm90_map(driver, &o_map, problem->o.dtype, problem->o.data, 5, o_dim, o_stride, o_box, false));
+
+    void *parameters[] = {&q_map, &k_map, &o_map, &a}, *combine_parameters[] = {&a};
     MLA_TRY(mla_dense_sm90_launch(driver, plan->function[FUNCTION_DECODE], map.n_block * n_part, DENSE_SM90_THREADS,
                                   DENSE_SM90_SHARED_BYTES, stream, parameters, "launching attention"));
     if (n_part == 1) {

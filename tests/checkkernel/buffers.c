@@ -145,8 +145,8 @@ mla_tensor ck_tensor(const char *name, mla_dtype dtype, int32_t ndim, const int6
         t.stride[i] = stride;
         extent = dim[i] == 0 || extent == 0 ? 0 : extent + (dim[i] - 1) * stride;
         stride *= dim[i] > 0 ? dim[i] : 1;
-        if (layout == CK_PADDED) {
-            stride += gaps[i % 5];
+        if (layout != CK_DENSE) {
+            stride += gaps[i % 5] * (layout == CK_SPACED ? 8 : 1);
         }
     }
     t.data = ck_buffer(name, (size_t)extent * mla_dtype_size(dtype));

@@ -148,6 +148,19 @@ static void check_pages(void)
     }
 }
 
+/* Rows with gaps between them, q's and o's too, so that tokens do not follow each other like heads. */
+static void check_strides(void)
+{
+    require_hopper();
+    static const int64_t shapes[][3] = {{1, 128, 1}, {3, 40, 1}, {2, 130, 2}, {4, 99, 3}, {2, 16, 1}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        ck_config c = dense(3, shapes[i][0], shapes[i][1], i % 2 ? 512 : 576, (int64_t[]){300, 65, 4000});
+        c.n_kv_head = shapes[i][2];
+        c.layout = CK_SPACED;
+        check(&c);
+    }
+}
+
 /* From one part a request to hundreds, and from one request a part to many. */
 static void check_parts(void)
 {
@@ -284,6 +297,7 @@ const ck_test ck_cuda_dense_tests[] = {
     {.name = "dense/heads", .run = check_heads, .cuda = true},
     {.name = "dense/lengths", .run = check_lengths, .cuda = true},
     {.name = "dense/pages", .run = check_pages, .cuda = true},
+    {.name = "dense/strides", .run = check_strides, .cuda = true},
     {.name = "dense/parts", .run = check_parts, .cuda = true},
     {.name = "dense/inputs", .run = check_inputs, .cuda = true},
     {.name = "dense/hidden", .run = check_hidden, .cuda = true},

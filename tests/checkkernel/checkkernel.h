@@ -95,8 +95,9 @@ const char *ck_explain_address(const void *address);
 
 /* How the dims of a tensor lie in memory. */
 typedef enum ck_layout {
-    CK_DENSE, /* contiguous */
-    CK_PADDED /* gaps of odd sizes between rows of every dim but the innermost */
+    CK_DENSE,  /* contiguous */
+    CK_PADDED, /* gaps of odd sizes between rows of every dim but the innermost */
+    CK_SPACED  /* gaps of eight times as much, so that 16-bit rows stay at multiples of 16 bytes */
 } ck_layout;
 
 /* A tensor in a buffer of its own that ends with its last element. */

@@ -10,7 +10,7 @@ namespace {
 constexpr int most_pieces = DENSE_SM90_MAX_PART; /* of one request */
 
 /*
- * A CTA folds `combine_columns` (1, 8 or 64) of the 64 blocks of 8 columns of 16 rows: its 8 warps take one block after
+ * A CTA folds `combine_columns` (1, 8, 16 or 64) of the 64 blocks of 8 columns of 16 rows: its 8 warps take one block after
  * the other, or all the pieces of a single block. Pieces lie in the order of the accumulators, so every load is 512
  * contiguous bytes.
  */

@@ -26,7 +26,7 @@ struct alignas(16) small_shared {
     int2 cut;        /* of the last request, if it does not end in this part: first cut, pieces */
     int first_piece; /* the piece that the part begins with */
     int length;      /* of the next request, fetched ahead */
-    int page;        /* of the next tile, fetched ahead */
+    int page[2];     /* of the next two tiles, by parity, fetched ahead */
     union {
         float inverse[2][64]; /* 1 / row sum, by the parity of the request: the ring holds the ends of two */
         int64_t scratch[DENSE_SM90_THREADS / 32]; /* while work is found */
@@ -118,26 +118,33 @@ __device__ __forceinline__ int thread_now()
 /*
  * The next entry of the ring: q of a request, then its key tiles. A thread of the second value warpgroup keeps one and
  * loads into the stage that both have just finished with. It stands between two products, so it waits for no global load
- * (pages and lengths are fetched one step ahead) and gives the copy engine one order for a whole tile.
+ * (lengths are fetched one step ahead, pages two), gives the copy engine three orders a tile, and has everything ready
+ * when the stage is free.
  */
 struct cursor {
     int request, tile, end; /* tile -1: q is next */
+    int page;               /* of the tile; -1: prepare_tile() has not been called */
 };
 
 __device__ __forceinline__ void fetch_page(const dense_sm90_args &a, small_shared &sh, int request, int tile)
 {
     const int key = tile * 64;
-    copy_async<4>(&sh.page, a.page_table + request * a.page_table_stride +
-                                (a.page_shift >= 0 ? key >> a.page_shift : key / a.page_size));
+    copy_async<4>(&sh.page[tile & 1], a.page_table + request * a.page_table_stride +
+                                          (a.page_shift >= 0 ? key >> a.page_shift : key / a.page_size));
 }
 
 /* What the entries after the q of the cursor's request need. */
 __device__ __forceinline__ void fetch_request(const dense_sm90_args &a, small_shared &sh, const cursor &c)
 {
     if (c.request <= sh.place.w) {
+        const int tile = c.request == sh.part.x ? sh.part.y : 0;
         copy_async<4>(&sh.length, a.length + c.request);
-        fetch_page(a, sh, c.request, c.request == sh.part.x ? sh.part.y : 0);
+        fetch_page(a, sh, c.request, tile);
+        if ((tile + 1) * 64 < a.max_length) {
+            fetch_page(a, sh, c.request, tile + 1);
+        }
     }
+    copy_async_commit();
 }
 
 __device__ __forceinline__ void expect_stage(uint32_t full)
@@ -146,6 +153,25 @@ __device__ __forceinline__ void expect_stage(uint32_t full)
     for (int i = 0; i < 3; i++) {
         barrier_expect(full + 8 * i, 3 * box_bytes);
     }
+}
+
+__device__ __forceinline__ int slot_of(const dense_sm90_args &a, int tile)
+{
+    return a.page_shift >= 0 ? (tile * 64) & (a.page_size - 1) : (tile * 64) % a.page_size;
+}
+
+/* Does what can be done before the stage is free, if the next entry is a tile. */
+__device__ __forceinline__ void prepare_tile(const dense_sm90_args &a, small_shared &sh, uint32_t stage, cursor &c)
+{
+    if (c.tile < 0 || c.request > sh.place.w) {
+        return;
+    }
+    copy_async_wait_but<1>();
+    const int page = sh.page[c.tile & 1];
+    const bool known = page >= 0 && page < a.n_page;
+    c.page = known ? page : a.n_page;
+    sh.known[stage] = known;
+    expect_stage(shared_address(&sh.full[stage][0]));
 }
 
 __device__ __forceinline__ void load_next(const dense_sm90_args &a, const tensor_map *q_map, const tensor_map *k_map,
@@ -162,7 +188,7 @@ __device__ __forceinline__ void load_next(const dense_sm90_args &a, const tensor
             tma_load(to + 3 * i * box_bytes, q_map, full + 8 * i, 0, place.y, 3 * i, place.z, c.request,
                      l2_evict_first);
         }
-        copy_async_wait();
+        copy_async_wait_but<0>();
         const int length = min(max(sh.length, 0), a.max_length);
         const int4 part = sh.part;
         const bool first = c.request == part.x, last = c.request == place.w;
@@ -170,24 +196,26 @@ __device__ __forceinline__ void load_next(const dense_sm90_args &a, const tensor
         c.end = last && part.z > 0 ? part.z : line_tiles(length);
         sh.note[stage] = make_int4(length, c.tile, c.end, first && c.tile > 0 ? sh.first_piece : last ? part.w : -1);
         if (length == 0) {
-            sh.page = -1;
+            sh.page[0] = -1;
         }
         expect_stage(full);
         return;
     }
-    copy_async_wait();
-    const int page = sh.page;
-    const bool known = page >= 0 && page < a.n_page;
-    const int slot = a.page_shift >= 0 ? (c.tile * 64) & (a.page_size - 1) : (c.tile * 64) % a.page_size;
-    sh.known[stage] = known;
+    if (c.page < 0) {
+        prepare_tile(a, sh, stage, c);
+    }
+    const int slot = slot_of(a, c.tile);
 #pragma unroll
     for (int i = 0; i < 3; i++) { /* beyond the last page it fills with zeros */
-        tma_load(to + 3 * i * box_bytes, k_map, full + 8 * i, 0, slot, 3 * i, place.x, known ? page : a.n_page,
+        tma_load(to + 3 * i * box_bytes, k_map, full + 8 * i, 0, slot, 3 * i, place.x, c.page,
                  a.keep_in_l2 ? l2_evict_normal : l2_evict_first);
     }
-    expect_stage(full);
+    c.page = -1;
     if (++c.tile < c.end) {
-        fetch_page(a, sh, c.request, c.tile);
+        if (c.tile + 1 < c.end) {
+            fetch_page(a, sh, c.request, c.tile + 1);
+        }
+        copy_async_commit();
     } else {
         c.request++;
         c.tile = -1;

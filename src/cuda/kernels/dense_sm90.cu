@@ -288,38 +288,40 @@ __device__ __forceinline__ void write_piece(float4 *to, const float (&o)[2][64])
     }
 }
 
+/* The warp's 16 rows, this half's columns, through 8 KB of shared memory: four boxes of 64 columns, `box_step` bytes apart.
+ * Returns when the memory is free again. */
 template <typename T>
-__device__ __forceinline__ void write_value(const dense_sm90_args &a, const small_shared &sh, const float (&o)[2][64],
-                                            int half, int request)
+__device__ __forceinline__ void write_value(const tensor_map *o_map, const small_shared &sh, const float (&o)[2][64],
+                                            uint32_t to, uint32_t box_step, int half, int request)
 {
-    const int thread = thread_now() & 127, lane = thread & 31, row = (thread >> 5) * 16 + (lane >> 2);
+    const int thread = thread_now() & 127, lane = thread & 31;
+    const uint32_t at = swizzled(to, lane & 15, lane >> 4);
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        int token, head;
-        const bool valid = row_place(a, sh, row + 8 * i, token, head);
-        T *to = static_cast<T *>(a.o) + request * a.o_stride[0] + token * a.o_stride[1] + head * a.o_stride[2] +
-                half * 256 + lane % 4 * 8;
+    for (int b = 0; b < 4; b++) {
 #pragma unroll
-        for (int j = 0; j < 32; j += 4) {
-            uint32_t v[4];
-#pragma unroll
-            for (int k = 0; k < 4; k++) {
-                const float *x = &o[j >> 4][(j + k) * 4 & 63];
-                v[k] = pack(x[2 * i], x[2 * i + 1], T());
-            }
-            quad_transpose(v, lane);
-            if (valid) {
-                asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to + j * 8), "r"(v[0]), "r"(v[1]),
-                             "r"(v[2]), "r"(v[3])
-                             : "memory");
-            }
+        for (int i = 0; i < 4; i++) {
+            const float *x = &o[b >> 1][(b & 1) * 32 + i * 8];
+            store_matrix((at ^ (i * 32)) + b * box_step, pack(x[0], x[1], T()), pack(x[2], x[3], T()),
+                         pack(x[4], x[5], T()), pack(x[6], x[7], T()));
         }
     }
+    fence_async_proxy();
+    __syncwarp();
+    if (lane == 0) {
+#pragma unroll
+        for (int b = 0; b < 4; b++) {
+            tma_store(o_map, to + b * box_step, half * 256 + b * 64, sh.where.x + (thread >> 5) * 16, sh.place.x,
+                      sh.place.z, request);
+        }
+        bulk_commit();
+        bulk_wait_read();
+    }
+    __syncwarp();
 }
 
 /* A warp's word about its rows of a piece, this half; DENSE_SM90_READY and others. */
-__device__ __forceinline__ volatile uint64_t *word_of(const dense_sm90_args &a, const small_shared &sh, int piece,
-                                                      int half, int warp)
+__device__ __forceinline__ uint64_t *word_of(const dense_sm90_args &a, const small_shared &sh, int piece, int half,
+                                             int warp)
 {
     return a.word + ((((int64_t)piece * a.n_group + sh.where.z) * 2 + half) * 4 + warp);
 }
@@ -327,10 +329,9 @@ __device__ __forceinline__ volatile uint64_t *word_of(const dense_sm90_args &a, 
 __device__ __forceinline__ void tell_ready(const dense_sm90_args &a, const small_shared &sh, int piece, int half)
 {
     const int thread = thread_now() & 127;
-    __threadfence();
     __syncwarp();
     if ((thread & 31) == 0) {
-        *word_of(a, sh, piece, half, thread >> 5) = DENSE_SM90_READY;
+        store_release(word_of(a, sh, piece, half, thread >> 5), DENSE_SM90_READY);
     }
 }
 
@@ -390,8 +391,9 @@ __device__ __forceinline__ void add_piece(uint32_t from, float (&o)[2][64], floa
  * thread block.
  */
 template <typename T>
-__device__ __forceinline__ void end_piece(const dense_sm90_args &a, uint32_t stages, small_shared &sh,
-                                          float (&o)[2][64], int half, int request, int piece, bool stop)
+__device__ __forceinline__ void end_piece(const dense_sm90_args &a, const tensor_map *o_map, uint32_t stages,
+                                          small_shared &sh, float (&o)[2][64], int half, int request, int piece,
+                                          bool stop)
 {
     const int thread = thread_now() & 127, warp = thread >> 5, lane = thread & 31, row = warp * 16 + (lane >> 2);
     const int2 cut = sh.cut;
@@ -403,9 +405,10 @@ __device__ __forceinline__ void end_piece(const dense_sm90_args &a, uint32_t sta
         }
         return;
     }
-    const bool there = cut.y <= DENSE_SM90_MOST_FOLDED &&
-                       __all_sync(~0u, lane == 0 || lane >= cut.y ||
-                                           *word_of(a, sh, line_piece(cut.x, lane), half, warp) == DENSE_SM90_READY);
+    const bool there =
+        cut.y <= DENSE_SM90_MOST_FOLDED &&
+        __all_sync(~0u, lane == 0 || lane >= cut.y ||
+                            load_acquire(word_of(a, sh, line_piece(cut.x, lane), half, warp)) == DENSE_SM90_READY);
     if (lane == 0) {
         *word_of(a, sh, piece, half, warp) = there ? DENSE_SM90_FOLDED : 0;
     }
@@ -413,7 +416,7 @@ __device__ __forceinline__ void end_piece(const dense_sm90_args &a, uint32_t sta
         write_piece(own, o);
         return;
     }
-    __threadfence();
+    __syncwarp();
     /* this CTA has nothing else to do, so the ring may hold what is read */
     const uint32_t place = stages + (half * 4 + warp) * (n_stage * stage_bytes / 8),
                    bar = shared_address(&sh.fold[half * 4 + warp]);
@@ -453,7 +456,7 @@ __device__ __forceinline__ void end_piece(const dense_sm90_args &a, uint32_t sta
             fetch(i + 1);
         }
     }
-    write_value<T>(a, sh, o, half, request);
+    write_value<T>(o_map, sh, o, place, 2048, half, request);
 }
 
 /*
@@ -487,8 +490,8 @@ template <typename T> __device__ __forceinline__ void clean_values(uint32_t v, i
 
 /* `half` is no template parameter: two copies of this code would crowd the instruction cache. */
 template <typename T, int n_box>
-__device__ void value_role(const dense_sm90_args &a, const tensor_map *q_map, const tensor_map *k_map, uint32_t stages,
-                           small_shared &sh, int half)
+__device__ void value_role(const dense_sm90_args &a, const tensor_map *q_map, const tensor_map *k_map,
+                           const tensor_map *o_map, uint32_t stages, small_shared &sh, int half)
 {
     float o[2][64]; /* columns 0-127 and 128-255 of this half */
     ring at;
@@ -496,6 +499,7 @@ __device__ void value_role(const dense_sm90_args &a, const tensor_map *q_map, co
     next.request = sh.part.x;
     next.tile = -1;
     next.end = 0;
+    next.page = -1;
     if (half == 1 && (thread_now() & 127) == 0) {
         fetch_request(a, sh, next);
 #pragma unroll 1
@@ -537,19 +541,30 @@ __device__ void value_role(const dense_sm90_args &a, const tensor_map *q_map, co
             if ((what & note_first) && sh.part.y > 0 && sh.note[at.stage].z == sh.part.x + 1 && has_rows(a, sh)) {
                 tell_ready(a, sh, sh.first_piece, half);
             }
+            if (half == 1 && (thread_now() & 127) == 0) {
+                prepare_tile(a, sh, at.stage, next);
+            }
             wgmma_wait<0>();
             wgmma_pin(o[0]);
             wgmma_pin(o[1]);
         }
-        float f0 = 1.0f, f1 = 1.0f;
         int request = 0, piece = -1;
         if (what & note_last) {
             const int row = (thread_now() >> 5 & 3) * 16 + (thread_now() >> 2 & 7);
             request = sh.note[at.stage].z, piece = sh.note[at.stage].w;
-            f0 = sh.inverse[request & 1][row], f1 = sh.inverse[request & 1][row + 8];
+            scale_rows(o, sh.inverse[request & 1][row], sh.inverse[request & 1][row + 8]);
+            if (piece < 0) { /* through this half's values, which nobody needs any more */
+                named_barrier(2 + half, 128);
+                if (has_rows(a, sh)) {
+                    write_value<T>(o_map, sh, o,
+                                   stages + at.stage * stage_bytes + half * 4 * box_bytes +
+                                       (thread_now() >> 5 & 3) * 2048,
+                                   box_bytes, half, request);
+                }
+            }
         }
         /* Behind the last tile of a request comes the next one's q, which is in registers by now: its stage is given back
-         * too before the result is written. */
+         * too before a piece is written. */
 #pragma unroll 1
         for (bool again = (what & (note_last | note_stop)) == note_last;; again = false) {
             __syncwarp();
@@ -574,13 +589,8 @@ __device__ void value_role(const dense_sm90_args &a, const tensor_map *q_map, co
             if (what & note_stop) {
                 launch_dependents();
             }
-            scale_rows(o, f0, f1);
-            if (has_rows(a, sh)) {
-                if (piece >= 0) {
-                    end_piece<T>(a, stages, sh, o, half, request, piece, what & note_stop);
-                } else {
-                    write_value<T>(a, sh, o, half, request);
-                }
+            if (piece >= 0 && has_rows(a, sh)) {
+                end_piece<T>(a, o_map, stages, sh, o, half, request, piece, what & note_stop);
             }
         }
     } while (!(what & note_stop));
@@ -645,7 +655,8 @@ __device__ __forceinline__ void find_work(const dense_sm90_args &a, small_shared
 }
 
 template <typename T, int d_k>
-__device__ __forceinline__ void decode(const tensor_map *q_map, const tensor_map *k_map, const dense_sm90_args &a)
+__device__ __forceinline__ void decode(const tensor_map *q_map, const tensor_map *k_map, const tensor_map *o_map,
+                                       const dense_sm90_args &a)
 {
     constexpr int n_box = d_k / 64;
     extern __shared__ __align__(1024) unsigned char shared[];
@@ -666,6 +677,7 @@ __device__ __forceinline__ void decode(const tensor_map *q_map, const tensor_map
         fence_async_proxy();
         tma_prefetch_map(q_map);
         tma_prefetch_map(k_map);
+        tma_prefetch_map(o_map);
     }
     wait_for_prerequisites();
     find_work(a, sh);
@@ -677,19 +689,19 @@ __device__ __forceinline__ void decode(const tensor_map *q_map, const tensor_map
     } else {
         registers_down<160>();
         if (work) {
-            value_role<T, n_box>(a, q_map, k_map, stages, sh, warpgroup);
+            value_role<T, n_box>(a, q_map, k_map, o_map, stages, sh, warpgroup);
         }
     }
 }
 
 } // namespace
 
-#define DENSE_SM90(name, type, d_k)                                                              \
-    extern "C" __global__ void __launch_bounds__(DENSE_SM90_THREADS, 1)                          \
-        name(const __grid_constant__ tensor_map q_map, const __grid_constant__ tensor_map k_map, \
-             const __grid_constant__ dense_sm90_args args)                                       \
-    {                                                                                            \
-        decode<type, d_k>(&q_map, &k_map, args);                                                 \
+#define DENSE_SM90(name, type, d_k)                                                                  \
+    extern "C" __global__ void __launch_bounds__(DENSE_SM90_THREADS, 1)                              \
+        name(const __grid_constant__ tensor_map q_map, const __grid_constant__ tensor_map k_map,     \
+             const __grid_constant__ tensor_map o_map, const __grid_constant__ dense_sm90_args args) \
+    {                                                                                                \
+        decode<type, d_k>(&q_map, &k_map, &o_map, args);                                             \
     }
 
 DENSE_SM90(dense_sm90_bf16_576, __nv_bfloat16, 576)

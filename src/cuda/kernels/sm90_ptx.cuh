@@ -168,9 +168,14 @@ template <int bytes> __device__ __forceinline__ void copy_async(void *to, const 
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(to)), "l"(from), "n"(bytes)
                  : "memory");
 }
-__device__ __forceinline__ void copy_async_wait()
+__device__ __forceinline__ void copy_async_commit()
 {
-    asm volatile("cp.async.wait_all;" ::: "memory");
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/* For all copies but those of the last n groups. */
+template <int n> __device__ __forceinline__ void copy_async_wait_but()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
 }
 
 /* --- wgmma --- */

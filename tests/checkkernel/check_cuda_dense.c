@@ -41,6 +41,17 @@ static void run_on(const mla_plan *plan, const mla_problem *p, cuda_address work
     }
 }
 
+/* Between tensors of the same strides, gaps included. */
+static void copy_alike(const mla_tensor *to, const mla_tensor *from)
+{
+    int64_t extent = 1;
+    for (int32_t i = 0; i < from->ndim; i++) {
+        CK_REQUIRE(to->stride[i] == from->stride[i] && from->dim[i] > 0);
+        extent += (from->dim[i] - 1) * from->stride[i];
+    }
+    memcpy(to->data, from->data, (size_t)extent * mla_dtype_size(from->dtype));
+}
+
 static void check(const ck_config *config)
 {
     size_t mark = ck_mark(), bytes;
@@ -53,7 +64,7 @@ static void check(const ck_config *config)
     ck_cuda_make(&c, &p);
     mla_plan *plan = make_plan(&c.problem);
     cuda_address workspace = ck_cuda_workspace(plan, &bytes);
-    mla_problem first = ck_with_new_outputs(&p, CK_DENSE);
+    mla_problem first = ck_with_new_outputs(&p, config->layout);
     for (int i = 0; i < 2; i++) {
         ck_reset_outputs(&p);
         for (int x = 0; x < c.n_twin; x++) {
@@ -65,9 +76,8 @@ static void check(const ck_config *config)
         ck_cuda_fetch(&c);
         if (i == 0) {
             ck_compare(&p, ck_inputs_structured(config->inputs), CK_WORK / 3);
-            int64_t rows = p.o.dim[0] * p.o.dim[1] * p.o.dim[2];
-            memcpy(first.o.data, p.o.data, (size_t)(rows * p.o.dim[3]) * mla_dtype_size(p.o.dtype));
-            memcpy(first.lse.data, p.lse.data, (size_t)rows * sizeof(float));
+            copy_alike(&first.o, &p.o);
+            copy_alike(&first.lse, &p.lse);
         } else {
             ck_same_bits(&first, &p, "the first and the second run in a workspace");
         }

@@ -5,7 +5,7 @@ import pathlib
 import re
 
 SHORT_NAMES = {"family 6 model 167": "Xeon (model 167)", "family 6 model 207": "Xeon (model 207)",
-               "family 25 model 1": "EPYC, Zen 3", "family 26 model 2": "EPYC, Zen 5"}
+               "family 25 model 1": "EPYC, Zen 3", "family 25 model 17": "EPYC, Zen 4", "family 26 model 2": "EPYC, Zen 5"}
 
 
 class Unusable(Exception):
@@ -25,7 +25,7 @@ def read(path):
 def title_of(bench):
     """Processor, level, and the arithmetic that was asked for, of a file of mla bench."""
     cpu, asked = bench["hardware"]["cpu"], re.search(r" --arith (\w+)", bench["command"])
-    name = next((name for key, name in SHORT_NAMES.items() if key in cpu), cpu)
+    name = next((name for key, name in SHORT_NAMES.items() if f"({key})" in cpu), cpu)
     return f"{name}, {bench['isa']}" + (f" {asked.group(1)}" if asked else "")
 
 

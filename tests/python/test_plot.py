@@ -38,6 +38,12 @@ def test_pictures_of_committed_results(tmp_path):
     assert "time per key" in growth and "512k" in growth and "x one thread, 16 heads" in growth, growth
 
 
+@pytest.mark.parametrize("model, name", [("1", "EPYC, Zen 3"), ("17", "EPYC, Zen 4"), ("3", "AMD EPYC (family 25 model 3)")])
+def test_processors_are_told_apart(model, name):
+    bench = {"hardware": {"cpu": f"AMD EPYC (family 25 model {model})"}, "isa": "avx2", "command": "mla bench"}
+    assert plot.title_of(bench) == f"{name}, avx2"
+
+
 def test_the_same_results_give_the_same_bytes(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()

@@ -82,6 +82,12 @@ const char *cli_selected_isa(void);
 /* What the library computes a problem in; F32 when it refuses it. */
 mla_arithmetic cli_arithmetic_of(const mla_problem *problem, const mla_plan_options *options);
 
+/* "f32", "bf16x2", ...: the words of --arith, and "f16", which a GPU's plan may say. */
+const char *cli_arithmetic_name(mla_arithmetic arithmetic);
+
+/* Prints the fact "backend": who computes, in which arithmetic, with how many workers of that kind ("thread"). */
+void cli_print_backend(const mla_plan_info *info, int32_t n_worker, const char *worker);
+
 /* The machine's load average over a minute; < 0: unknown. */
 double cli_load(void);
 

@@ -253,6 +253,28 @@ mla_arithmetic cli_arithmetic_of(const mla_problem *problem, const mla_plan_opti
     return info.arithmetic;
 }
 
+const char *cli_arithmetic_name(mla_arithmetic arithmetic)
+{
+    switch (arithmetic) {
+    case MLA_ARITHMETIC_AUTO: return "auto";
+    case MLA_ARITHMETIC_INT16: return "int16";
+    case MLA_ARITHMETIC_F32: return "f32";
+    case MLA_ARITHMETIC_BF16: return "bf16";
+    case MLA_ARITHMETIC_F16: return "f16";
+    case MLA_ARITHMETIC_BF16X2: return "bf16x2";
+    }
+    return "unknown";
+}
+
+void cli_print_backend(const mla_plan_info *info, int32_t n_worker, const char *worker)
+{
+    char text[32];
+    bool oracle = strcmp(info->backend, "ref") == 0; /* fp64, of which mla_arithmetic knows nothing */
+    print_fact("backend", "%s%s%s in %s, %d %s%s, workspace %s", info->backend, info->isa[0] != '\0' ? " " : "",
+               info->isa, oracle ? "fp64" : cli_arithmetic_name(info->arithmetic), (int)n_worker, worker,
+               n_worker == 1 ? "" : "s", text_bytes((double)info->workspace_bytes, text));
+}
+
 double cli_load(void)
 {
     double load;

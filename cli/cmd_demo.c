@@ -185,9 +185,7 @@ static int run_batch(int32_t n_thread)
     print_fact("keys", "%s in all, %s in pages of %" PRId64 ", values of %" PRId64,
                text_count((int64_t)c.keys, text[0]), text_bytes(paged_case_key_bytes(&c), text[1]), shape.page_size,
                shape.d_v);
-    print_fact("backend", "%s%s%s, %d thread%s, workspace %s", speed.info.backend, speed.info.isa[0] != '\0' ? " " : "",
-               speed.info.isa, (int)n_thread, n_thread == 1 ? "" : "s",
-               text_bytes((double)speed.info.workspace_bytes, text[0]));
+    cli_print_backend(&speed.info, n_thread, "thread");
     print_fact("time", "%s, median of %d runs (middle half %s to %s)", text_seconds(speed.seconds, text[0]),
                speed.n_sample, text_seconds(speed.low, text[1]), text_seconds(speed.high, text[2]));
     print_fact("speed", "%.1f GFLOP/s, %.0f %% of the %.1f that %s reaches in registers, measured in turns",

@@ -70,13 +70,7 @@ static const char *choose_arithmetic(void)
     }
     bool known = mla_plan_describe(plan, &info) == MLA_STATUS_OK;
     mla_plan_free(plan);
-    switch (known ? info.arithmetic : MLA_ARITHMETIC_AUTO) {
-    case MLA_ARITHMETIC_F32: return "f32";
-    case MLA_ARITHMETIC_BF16: return "bf16";
-    case MLA_ARITHMETIC_BF16X2: return "bf16x2";
-    case MLA_ARITHMETIC_INT16: return "int16";
-    default: return "unknown";
-    }
+    return known ? cli_arithmetic_name(info.arithmetic) : "unknown";
 }
 
 static void gather(facts *f)
@@ -96,6 +90,23 @@ static void gather(facts *f)
 static const char *isa_state(const mla_isa_info *isa)
 {
     return isa->selected ? "in use" : isa->usable ? "usable" : "this CPU cannot run it";
+}
+
+/* Kind by kind, in the order in which the kinds come first; the tables go level by level. */
+static void print_kernels(const facts *f)
+{
+    bool printed[MAX_KERNEL] = {false};
+    const char *title = "kernels";
+    for (size_t i = 0; i < f->n_kernel; i++) {
+        const char *kind = f->kernel[i].kind;
+        for (size_t j = i; j < f->n_kernel; j++) {
+            if (f->kernel[j].selected && !printed[j] && strcmp(f->kernel[j].kind, f->kernel[i].kind) == 0) {
+                print_fact(title, "%-12s %s", kind, f->kernel[j].name);
+                printed[j] = true;
+                title = kind = "";
+            }
+        }
+    }
 }
 
 static void print_text(const facts *f)
@@ -128,18 +139,9 @@ static void print_text(const facts *f)
     }
     print_fact("arithmetic", "%s, for 16 heads of 576/512 in bf16 on the CPU", f->arithmetic);
     printf("\n");
-    const char *kind = "";
-    bool first = true;
-    for (size_t i = 0; i < f->n_kernel; i++) {
-        if (f->kernel[i].selected) {
-            print_fact(first ? "kernels" : "", "%-12s %s",
-                       strcmp(kind, f->kernel[i].kind) != 0 ? f->kernel[i].kind : "", f->kernel[i].name);
-            kind = f->kernel[i].kind;
-            first = false;
-        }
-    }
+    print_kernels(f);
     printf("\n");
-    first = true;
+    bool first = true;
     for (size_t i = 0; i < N_VARIABLE; i++) {
         const char *value = getenv(variables[i]);
         if (value != NULL) {
@@ -148,7 +150,7 @@ static void print_text(const facts *f)
         }
     }
     if (first) {
-        print_fact("environment", "nothing set (MLA_ISA, MLA_ARITH and OMP_NUM_THREADS are looked at)");
+        print_fact("environment", "nothing set; 'man mla' has the variables");
     }
 }
 

@@ -123,9 +123,7 @@ static void report_speed(const capture *c, const mla_plan_info *info, const stop
     char text[4][32];
     const mla_problem *p = &c->call;
     const char *worker = strcmp(info->backend, "cuda") == 0 ? "multiprocessor" : "thread";
-    print_fact("backend", "%s%s%s, %d %s%s, workspace %s", info->backend, info->isa[0] != '\0' ? " " : "", info->isa,
-               (int)info->n_worker, worker, info->n_worker == 1 ? "" : "s",
-               text_bytes((double)info->workspace_bytes, text[0]));
+    cli_print_backend(info, info->n_worker, worker);
     if (time->n_sample == 1) {
         print_fact("time", "%s, one run", text_seconds(time->median, text[0]));
     } else {

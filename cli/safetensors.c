@@ -272,7 +272,8 @@ static bool open_and_parse(safetensors_file *file, const char *path, char *error
     }
     if (header_bytes > SAFETENSORS_MAX_HEADER || header_bytes > file_bytes - 8) {
         return refuse(error, error_size,
-                      "its header length %" PRIu64 " must not exceed %u bytes nor the %" PRIu64 " bytes that follow",
+                      "it is no safetensors file, or broken: its header length %" PRIu64
+                      " must not exceed %u bytes nor the %" PRIu64 " bytes that follow",
                       header_bytes, SAFETENSORS_MAX_HEADER, file_bytes - 8);
     }
     file->data_offset = 8 + header_bytes;

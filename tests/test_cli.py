@@ -5,11 +5,13 @@ Needs nothing but the Python standard library. Captures are built here byte by b
 of the command are tested against the format and not against each other. With an emulator's command line, what computes for
 long or measures is skipped.
 """
+import itertools
 import json
 import math
 import os
 import pathlib
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -185,6 +187,9 @@ def info_is_text_and_json():
     assert any(kernel["selected"] for kernel in facts["kernels"])
     text = mla("info")[0]
     assert "scalar" in text and "in use" in text and "gpus" in text
+    kind = {kernel["name"]: kernel["kind"] for kernel in facts["kernels"] if kernel["selected"]}
+    kinds = [kind[word] for word in text.split() if word in kind]
+    assert len(kinds) == len(kind) and len(list(itertools.groupby(kinds))) == len(set(kinds)), text
     assert facts["gpus"] or "CUDA kernels" in facts["gpus_note"], facts
     assert facts["arithmetic"] in ("f32", "bf16", "bf16x2", "int16") and f"arithmetic   {facts['arithmetic']}, " in text
     for word in ("f32", "int16"):
@@ -199,7 +204,7 @@ def info_is_text_and_json():
         out, error = mla(*words, code=2, environment={"MLA_ISA": "mmx"})
         assert error.startswith(f"mla {name}: MLA_ISA = ") and "mmx" in error and out == "", out + error
         long = "f32" + "x" * 97  # one that does not fit is quoted as far as it goes, and the sentence ends as ever
-        for variable, rest in (("MLA_ISA", "is not a level of this build"), ("MLA_ARITH", "must be auto, f32, ")):
+        for variable, rest in (("MLA_ISA", "is not a level of this build: scalar"), ("MLA_ARITH", "must be auto, f32, ")):
             out, error = mla(*words, code=2, environment={variable: long})
             assert error.startswith(f'mla {name}: {variable} = "{long[:60]}..." {rest}') and out == "", out + error
         out, error = mla(*words, code=2, environment={"MLA_ARITH": "f64"})
@@ -215,6 +220,7 @@ def run_computes_what_the_formula_says():
         result = FOLDER / "result.safetensors"
         out = mla("run", "--check", "--out", result, *options, path)[0]
         assert "example of test_cli.py" in out and "oracle" in out and "GFLOP/s" in out, out
+        assert ("ref in fp64, " if "ref" in options else "scalar in f32, " if "scalar" in options else "cpu ") in out, out
         tensors, metadata = unpack(result)
         by = metadata.pop("recorded_by")
         assert by.startswith("libmla ") and ("ref" if "ref" in options else "cpu ") in by, by
@@ -698,13 +704,16 @@ def demo_shows_two_verified_results():
 
 
 @test
-def the_man_page_knows_every_option():
+def the_man_page_knows_every_option_and_arithmetic():
     page = (ROOT / "cli/mla.1").read_text().replace("\\-", "-")
     for name in SUBCOMMANDS:
         for line in mla(name, "--help")[0].split("Options:")[1].split("Examples:")[0].splitlines():
             for word in line.split()[:2]:
                 if word.startswith("--"):
                     assert word[2:].rstrip(",") in page, f"{name} {word} is not in mla.1"
+    words = re.search(r"must be (.+) \(", mla("run", "--arith", "f64", "capture", code=2)[1]).group(1)
+    for word in re.split(", | or ", words):
+        assert re.search(rf"^\.Cm {word}\b", page, re.MULTILINE), f"{word} is not in mla.1"
 
 
 @test

@@ -187,7 +187,11 @@ static mla_status check_level(const char *source, const char *isa)
 {
     int i = find_level(isa);
     if (i < 0) {
-        return mla_fail(MLA_STATUS_BAD_VALUE, "%s = \"%s\" is not a level of this build", source, isa);
+        char names[16 * LEVEL_COUNT] = "";
+        for (size_t k = 0, end = 0; k < LEVEL_COUNT; k++) {
+            end += (size_t)snprintf(names + end, sizeof names - end, "%s%s", k > 0 ? ", " : "", levels[k].kernels->isa);
+        }
+        return mla_fail(MLA_STATUS_BAD_VALUE, "%s = \"%s\" is not a level of this build: %s", source, isa, names);
     }
     if (!level_usable(i)) {
         return mla_fail(MLA_STATUS_BAD_VALUE, "%s = \"%s\" cannot be used on this machine", source, isa);

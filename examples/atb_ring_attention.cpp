@@ -38,7 +38,9 @@ const int64_t NOPE = 512, ROPE = 64, WIDTH = NOPE + ROPE, BLOCK = 128, DEVICES =
 void check(int status, const char *what)
 {
     if (status != 0) {
-        std::printf("%s gives %d: %s%s\n", what, status, aclGetRecentErrMsg(), mla_last_error());
+        const char *said = aclGetRecentErrMsg(); /* empty after a call of mla_*, which has its own */
+        said = said != nullptr && said[0] != '\0' ? said : mla_last_error();
+        std::printf("%s gives %d: %s\n", what, status, said);
         std::exit(1);
     }
 }
@@ -67,7 +69,7 @@ class Capture {
             std::memcpy(&headerBytes, bytes.data(), sizeof headerBytes);
         }
         if (headerBytes == 0 || headerBytes > bytes.size() - sizeof headerBytes) {
-            std::printf("%s is not a capture\n", path);
+            std::printf("%s %s\n", path, file.is_open() ? "is not a capture" : "cannot be opened");
             std::exit(1);
         }
         header_.assign(bytes.data() + 8, headerBytes);

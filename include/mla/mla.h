@@ -22,8 +22,8 @@
  * serves all their values. Work is queued on the stream and nothing waits for it: errors that show only there (a sticky
  * CUDA error) are the stream owner's to find. mla_run() may be captured into a CUDA graph, and the graph replayed after
  * lengths, tables, lists or data changed in place. Nobody checks the numbers in those tensors: keys behind bad ones are
- * invisible. With MLA_DEBUG=1 (0: off) in the environment every run first waits for them and refuses the first one that is wrong,
- * in a sentence (OUT_OF_RANGE); streams cannot be captured then.
+ * invisible. With MLA_DEBUG=1 (0: off) in the environment every run first waits for them and refuses the first one that
+ * is wrong, in a sentence (OUT_OF_RANGE); streams cannot be captured then.
  */
 #ifndef MLA_H
 #define MLA_H
@@ -88,11 +88,15 @@ typedef struct mla_plan_options {
     mla_backend backend;
     int32_t n_thread;             /* OpenMP threads; 0: mla_default_threads() */
     const mla_executor *executor; /* used instead of OpenMP; copied, context must outlive the plan; NULL: OpenMP */
-    void *stream; /* of mla_attention(), a CUstream or cudaStream_t; NULL: the GPU's default stream. Plans
-                                     do not depend on it: mla_run() is told its own */
-    const mla_allocator *allocator; /* of mla_attention(); NULL: libmla's own */
-    bool batch_invariant; /* on a GPU: a row's bits depend on its own keys alone, whatever else is in the batch, as they
-                             always do on the CPU. Takes more workspace, and time where sequences are few */
+
+    /* Of mla_attention() alone, for mla_run() is told its own: a CUstream or cudaStream_t; NULL: the GPU's default stream.
+     * And where the workspace comes from; NULL: libmla's own. */
+    void *stream;
+    const mla_allocator *allocator;
+
+    /* On a GPU: a row's bits depend on its own keys alone, whatever else is in the batch, as they always do on the CPU.
+     * Takes more workspace, and time where sequences are few. */
+    bool batch_invariant;
 } mla_plan_options;
 
 /* ---- plan, workspace, run ---------------------------------------------------------------------------------------- */
@@ -101,8 +105,8 @@ typedef struct mla_plan mla_plan;
 
 /*
  * Checks the problem and decides who computes what. The plan depends on shapes, on rules and, in host memory, on the
- * values of lengths, begins and residuals, not on any data pointer; it copies what it needs. On success *plan must be released with mla_plan_free().
- * Errors: those of mla_problem_check(), UNSUPPORTED, OUT_OF_MEMORY; *plan is then NULL.
+ * values of lengths, begins and residuals, not on any data pointer; it copies what it needs. On success *plan must be
+ * released with mla_plan_free(). Errors: those of mla_problem_check(), UNSUPPORTED, OUT_OF_MEMORY; *plan is then NULL.
  */
 MLA_API mla_status mla_plan_build(const mla_problem *problem, const mla_plan_options *options, mla_plan **plan);
 MLA_API void mla_plan_free(mla_plan *plan); /* NULL is fine */
@@ -117,9 +121,8 @@ typedef struct mla_plan_info {
     int64_t n_item; /* pieces of work */
     int64_t n_slot; /* partial results merged at the end */
     size_t workspace_bytes;
-    uint64_t fingerprint; /* of everything that the plan depends on */
-    mla_arithmetic
-        arithmetic; /* what the problem is computed in: never AUTO; F32 where BF16 was asked for and is not at hand */
+    uint64_t fingerprint;      /* of everything that the plan depends on */
+    mla_arithmetic arithmetic; /* never AUTO; F32 where BF16 was asked for and is not at hand */
 } mla_plan_info;
 MLA_API mla_status mla_plan_describe(const mla_plan *plan, mla_plan_info *info);
 
@@ -133,8 +136,8 @@ MLA_API mla_status mla_plan_describe(const mla_plan *plan, mla_plan_info *info);
 MLA_API mla_status mla_run(const mla_plan *plan, const mla_problem *problem, void *workspace, size_t workspace_bytes,
                            void *stream);
 
-/* Plan, allocate, run, release, in one call. options may be NULL. A workspace from the heap, of up to 64 MiB, is kept for the
- * next such call. Errors: those of the calls above. */
+/* Plan, allocate, run, release, in one call. options may be NULL. A workspace from the heap, of up to 64 MiB, is kept for
+ * the next such call. Errors: those of the calls above. */
 MLA_API mla_status mla_attention(const mla_problem *problem, const mla_plan_options *options);
 
 /* ---- results of a part of the keys ------------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-"""Multi-head latent attention on any CPU, for NumPy, torch and every other array that speaks DLPack.
+"""Multi-head latent attention on any CPU and on NVIDIA GPUs, for NumPy, torch and every other array that speaks DLPack.
 
     import mla
     out, lse = mla.attention(q, k_cache, page_table=table, lengths=lengths, d_v=512, softmax_scale=0.1, causal=True)

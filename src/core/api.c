@@ -24,8 +24,9 @@ static mla_status choose_backend(mla_backend wanted, const mla_problem *problem,
     default: return mla_fail(MLA_STATUS_BAD_VALUE, "options.backend = %d is not an mla_backend", (int)wanted);
     }
     if ((*backend)->device != problem->q.device.type) {
-        return mla_fail(MLA_STATUS_BAD_DEVICE, "options.backend = %d (%s) cannot reach tensors on device type %d",
-                        (int)wanted, (*backend)->name, (int)problem->q.device.type);
+        return mla_fail(MLA_STATUS_BAD_DEVICE, "options.backend = %d (%s) cannot compute on tensors in %s", (int)wanted,
+                        (*backend)->name,
+                        problem->q.device.type == MLA_DEVICE_CUDA ? "the memory of a GPU" : "host memory");
     }
     return (*backend)->accepts(problem, shape);
 }

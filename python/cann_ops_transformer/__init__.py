@@ -6,7 +6,7 @@
 
 Importing the package registers both operators under the names that callers of CANN use; the functions below are the
 same with their documentation. HiFloat8 tensors are torch.uint8, as torch has no such type: `mla.hif8_encode` and
-`mla.hif8_decode` convert. On the CPU; forward only.
+`mla.hif8_decode` convert. On the CPU or an NVIDIA GPU; forward only.
 """
 
 from mla import version as _version

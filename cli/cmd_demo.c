@@ -282,6 +282,9 @@ static int run(int argc, char **argv)
         const char *slash = strrchr(path, '/');
         print_fact("capture", "%s", slash != NULL ? slash + 1 : path);
         code = replay_capture(path, &(replay_options){.check = true, .n_thread = (int32_t)threads});
+        if (code == CLI_USAGE && path != found) {
+            return code; /* the file that was asked for: nobody waits for the rest */
+        }
     } else {
         code =
             cli_fail(CAPTURE_NAME " is neither in tests/data of the source tree around this command nor in share/mla "

@@ -691,7 +691,8 @@ def demo_shows_two_verified_results():
     told = mla("demo", "--threads", "2", "--capture", capture)[0]
     assert told.count(" ok  ") == 3 and "FAILED" not in told and "GFLOP/s" in told, told
     assert told.count(", median of ") == 2 and told.count("fastest ") == 1, told
-    assert "cannot open" in mla("demo", "--capture", FOLDER / "missing", code=2)[1]
+    out, error = mla("demo", "--capture", FOLDER / "missing", code=2)
+    assert "cannot open" in error and "serving" in told and "serving" not in out, out + error
     # where it looks by itself: as installed
     prefix = FOLDER / "prefix"
     (prefix / "bin").mkdir(parents=True)

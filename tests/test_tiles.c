@@ -68,6 +68,7 @@ static void test_arithmetic_of_tiles_asks(void **state)
     }
     assert_int_equal(mla_set_isa("amx"), MLA_STATUS_OK);
     assert_int_equal(attend(MLA_ARITHMETIC_F32), MLA_ARITHMETIC_F32);
+    assert_true(mla_isa_list(NULL, 0) > 0 && mla_kernel_list(NULL, 0) > 0);
     assert_false(may_use_tiles());
     mla_arithmetic chosen = attend(MLA_ARITHMETIC_AUTO); /* all of the fixture is bf16 */
     assert_int_equal(chosen, may_use_tiles() ? MLA_ARITHMETIC_BF16X2 : MLA_ARITHMETIC_F32);

@@ -186,9 +186,10 @@ MLA_API size_t mla_isa_list(mla_isa_info *info, size_t capacity);
  * built later. Errors: BAD_VALUE for a level that is unknown, not compiled in or not usable here. Not meant to be
  * called while other threads build plans.
  *
- * Where the processor has AMX, the first use of kernels asks Linux for the tiles' registers, for the whole process and for
- * good: frames of signals grow by 8 KiB, and sigaltstack() refuses stacks below getauxval(AT_MINSIGSTKSZ) from then on.
- * A cap below "amx", set before, keeps it from asking; mla_isa_list() asks in any case.
+ * Where the processor has AMX, the first plan whose arithmetic is BF16 or BF16X2, by AUTO's choice too, asks Linux for the
+ * tiles' registers, for the whole process and for good: frames of signals grow by 8 KiB, and sigaltstack() refuses stacks
+ * below getauxval(AT_MINSIGSTKSZ) from then on. A cap below "amx" or other arithmetic keeps it from asking; lists of
+ * levels and kernels do not ask. Where Linux refuses, such plans use the level below.
  */
 MLA_API mla_status mla_set_isa(const char *name);
 

@@ -133,32 +133,19 @@ static void mla_qk_f32_scalar(const float *q, const float *block, int64_t panel_
     }
 }
 
-static void mla_load_qk_f32_scalar(const float *q, const void *const *row, int64_t n_key, int64_t n_col, int64_t col,
-                                   int32_t n_row, bool accumulate, float *block, int64_t panel_stride, float *s)
-{
-    mla_prefetch nothing = {0};
-    mla_load_f32_scalar(row, n_key, n_col, col, block, panel_stride);
-    mla_qk_f32_scalar(q, block_element(block, panel_stride, 0, col), panel_stride, n_col, n_key, n_row, accumulate, s,
-                      &nothing);
-}
-
-static void mla_load_qk_f16_scalar(const float *q, const void *const *row, int64_t n_key, int64_t n_col, int64_t col,
-                                   int32_t n_row, bool accumulate, float *block, int64_t panel_stride, float *s)
-{
-    mla_prefetch nothing = {0};
-    mla_load_f16_scalar(row, n_key, n_col, col, block, panel_stride);
-    mla_qk_f32_scalar(q, block_element(block, panel_stride, 0, col), panel_stride, n_col, n_key, n_row, accumulate, s,
-                      &nothing);
-}
-
-static void mla_load_qk_bf16_scalar(const float *q, const void *const *row, int64_t n_key, int64_t n_col, int64_t col,
-                                    int32_t n_row, bool accumulate, float *block, int64_t panel_stride, float *s)
-{
-    mla_prefetch nothing = {0};
-    mla_load_bf16_scalar(row, n_key, n_col, col, block, panel_stride);
-    mla_qk_f32_scalar(q, block_element(block, panel_stride, 0, col), panel_stride, n_col, n_key, n_row, accumulate, s,
-                      &nothing);
-}
+#define DEFINE_LOAD_QK(type)                                                                                      \
+    static void mla_load_qk_##type##_scalar(const float *q, const void *const *row, int64_t n_key, int64_t n_col, \
+                                            int64_t col, int32_t n_row, bool accumulate, float *block,            \
+                                            int64_t panel_stride, float *s)                                       \
+    {                                                                                                             \
+        mla_prefetch nothing = {0};                                                                               \
+        mla_load_##type##_scalar(row, n_key, n_col, col, block, panel_stride);                                    \
+        mla_qk_f32_scalar(q, block_element(block, panel_stride, 0, col), panel_stride, n_col, n_key, n_row,       \
+                          accumulate, s, &nothing);                                                               \
+    }
+DEFINE_LOAD_QK(f32)
+DEFINE_LOAD_QK(f16)
+DEFINE_LOAD_QK(bf16)
 
 static void mla_qk_rows_bf16_scalar(const float *q, const void *const *row, int64_t col, int64_t n_col, int64_t n_key,
                                     bool accumulate, float *s, mla_prefetch *ahead)

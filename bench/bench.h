@@ -128,6 +128,9 @@ bench_spread bench_spread_of(const double *value, const bool *good, int32_t n);
 /* Every which head the oracle looks at: two of them, of long cases one. */
 int64_t bench_head_stride(const paged_shape *shape);
 
+/* Holds a computed sample of heads against the oracle, into result's correct, error and fault; what the oracle returns. */
+mla_status bench_check_result(const mla_problem *some, mla_arithmetic arithmetic, bench_result *result);
+
 /* ---- report ------------------------------------------------------------------------------------------------------ */
 
 void bench_print_header(bench_kind kind, const bench_settings *settings);

@@ -13,7 +13,6 @@
 #include "cli.h"
 #include "machine.h"
 #include "mla/mla_gpu.h"
-#include "verify.h"
 
 #define GPU 0
 #define COPIES_BYTES 768e6 /* of keys in turn: several times the L2 cache of any GPU */
@@ -168,20 +167,7 @@ static mla_status check_result(gpu_run *run, bench_result *result)
         return status;
     }
     mla_problem some = paged_case_sample(&host, bench_head_stride(s));
-    verify_truth truth;
-    verify_report report;
-    status = verify_prepare(&some, run->info.arithmetic, &truth);
-    if (status != MLA_STATUS_OK) {
-        return status;
-    }
-    verify_compare(&truth, &some.o, &some.lse, false, &report);
-    verify_release(&truth);
-    result->correct = report.passed;
-    result->error = report.normwise;
-    if (!report.passed) {
-        snprintf(result->fault, sizeof result->fault, "%s", report.sentence);
-    }
-    return MLA_STATUS_OK;
+    return bench_check_result(&some, run->info.arithmetic, result);
 }
 
 /* How many, each of `seconds`, make a sample. */

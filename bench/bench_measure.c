@@ -174,24 +174,33 @@ int64_t bench_head_stride(const paged_shape *s)
     return s->n_head > sample ? s->n_head / sample : 1;
 }
 
+mla_status bench_check_result(const mla_problem *some, mla_arithmetic arithmetic, bench_result *result)
+{
+    verify_truth truth;
+    verify_report report;
+    mla_status status = verify_prepare(some, arithmetic, &truth);
+    if (status != MLA_STATUS_OK) {
+        return status;
+    }
+    verify_compare(&truth, &some->o, &some->lse, false, &report);
+    verify_release(&truth);
+    result->correct = report.passed;
+    result->error = report.normwise;
+    if (!report.passed) {
+        snprintf(result->fault, sizeof result->fault, "%s", report.sentence);
+    }
+    return MLA_STATUS_OK;
+}
+
 /* A sample of heads against the oracle. */
 static int check_ours(bench_run *run, const mla_problem *problem, bench_result *result)
 {
     int64_t stride = bench_head_stride(&result->what->shape);
     mla_problem some = run->ascend.kind == ASCEND_NONE ? paged_case_sample(problem, stride)
                                                        : ascend_case_sample(&run->ascend, problem, stride);
-    verify_truth truth;
-    verify_report report;
-    mla_status status = verify_prepare(&some, run->info.arithmetic, &truth);
+    mla_status status = bench_check_result(&some, run->info.arithmetic, result);
     if (status != MLA_STATUS_OK) {
         return cli_fail_status("the oracle", status);
-    }
-    verify_compare(&truth, &some.o, &some.lse, false, &report);
-    verify_release(&truth);
-    result->correct = report.passed;
-    result->error = report.normwise;
-    if (!report.passed) {
-        snprintf(result->fault, sizeof result->fault, "%s", report.sentence);
     }
     usleep(OPENMP_SPINS_US); /* the oracle ran on OpenMP */
     return CLI_OK;

@@ -155,17 +155,23 @@ static int verify_batch(const mla_problem *problem, mla_arithmetic arithmetic)
     return report.passed ? CLI_OK : CLI_FAILED;
 }
 
+/* A decode step of DeepSeek-V3. */
+static paged_shape batch_of(int64_t n_seq)
+{
+    return (paged_shape){.n_seq = n_seq,
+                         .n_q = 1,
+                         .n_head = 128,
+                         .d_k = 576,
+                         .d_v = 512,
+                         .page_size = 64,
+                         .n_key = 4096,
+                         .ragged = true,
+                         .dtype = MLA_DTYPE_BF16};
+}
+
 static int run_batch(int32_t n_thread)
 {
-    static const paged_shape shape = {.n_seq = 8,
-                                      .n_q = 1,
-                                      .n_head = 128,
-                                      .d_k = 576,
-                                      .d_v = 512,
-                                      .page_size = 64,
-                                      .n_key = 4096,
-                                      .ragged = true,
-                                      .dtype = MLA_DTYPE_BF16};
+    const paged_shape shape = batch_of(8);
     paged_case c;
     progress(-1, "filling a cache ...");
     if (!paged_case_make(&shape, 1, 1, &c)) {
@@ -223,16 +229,7 @@ static void show_gpu_progress(double fraction)
 
 static int run_gpu_batch(void)
 {
-    static const bench_case batch = {.kind = BENCH_GPU,
-                                     .shape = {.n_seq = 32,
-                                               .n_q = 1,
-                                               .n_head = 128,
-                                               .d_k = 576,
-                                               .d_v = 512,
-                                               .page_size = 64,
-                                               .n_key = 4096,
-                                               .ragged = true,
-                                               .dtype = MLA_DTYPE_BF16}};
+    const bench_case batch = {.kind = BENCH_GPU, .shape = batch_of(32)};
     const bench_settings settings = {.n_sample = N_SAMPLE, .budget = 4, .progress = show_gpu_progress};
     static bench_result result;
     progress(-1, "filling a cache ...");

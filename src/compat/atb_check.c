@@ -37,7 +37,8 @@ int32_t mla_atb_code(mla_status status)
 
 /* ---- dtypes ------------------------------------------------------------------------------------------------------ */
 
-/* 0: not a dtype with a size. Every number of aclDataType that has one, for "known, but not here" and "not known" are different codes. */
+/* 0: not a dtype with a size. Every number of aclDataType that has one, for "known, but not here" and "not known" are
+ * different codes. */
 static int64_t dtype_size(int32_t dtype)
 {
     static const int8_t size[] = {

@@ -1,5 +1,6 @@
 /*
- * features.c - cpuid and xgetbv, or what Linux says of an Arm core. Built with baseline flags: it runs before anything is known about the machine.
+ * features.c - cpuid and xgetbv, or what Linux says of an Arm core. Built with baseline flags: it runs before anything is
+ * known about the machine.
  */
 #define _GNU_SOURCE /* syscall() */
 #include "features.h"

@@ -31,7 +31,8 @@ static mla_status cuda_build(const mla_problem *problem, const mla_shape *shape,
     }
     const mla_cuda_variant *const *variant = mla_cuda_variants;
     while (*variant != NULL &&
-           ((plan->batch_invariant && !(*variant)->invariant) || !(*variant)->serves(device, problem, shape))) {
+           ((plan->batch_invariant && !(*variant)->invariant) || !(*variant)->serves(device, problem, shape) ||
+            ((*variant)->pays != NULL && !(*variant)->pays(device, problem, shape)))) {
         variant++;
     }
     if (*variant == NULL) {

@@ -16,9 +16,24 @@ enum { FUNCTION_DECODE, FUNCTION_COMBINE };
 /* Up to so many items (requests times kv heads) the warps of the combine kernel share the pieces of a task. */
 #define SHARE_PIECES_ITEMS 16
 
+/* More query heads of a kv head than the kernels have rows for are cut into blocks, each a head of its own. */
+typedef struct row_blocks {
+    int64_t n_head, group; /* such heads, and the query heads of one */
+    int32_t shift;         /* 2^shift of them have the same keys */
+} row_blocks;
+
+static row_blocks cut_rows(const mla_shape *shape)
+{
+    row_blocks cut = {shape->n_kv_head, shape->group, 0};
+    while (shape->n_q * cut.group > DENSE_FEW_SM90_ROWS && cut.group % 2 == 0) {
+        cut.n_head *= 2, cut.group /= 2, cut.shift++;
+    }
+    return cut;
+}
+
 static int64_t count_rows(const mla_shape *shape)
 {
-    return shape->n_q * shape->group;
+    return shape->n_q * cut_rows(shape).group;
 }
 
 /* Has the causal rule a say? */
@@ -30,6 +45,16 @@ static bool is_causal(const mla_problem *problem, const mla_shape *shape)
 static int64_t count_parts(const mla_cuda_device *device)
 {
     return device->n_sm < DENSE_FEW_SM90_MAX_PART ? device->n_sm : DENSE_FEW_SM90_MAX_PART;
+}
+
+/* Every block reads its keys for itself. That costs less than the wider kernel's longer ends as long as there are few
+ * tiles; how few was measured. */
+static bool pays(const mla_cuda_device *device, const mla_problem *problem, const mla_shape *shape)
+{
+    row_blocks cut = cut_rows(shape);
+    double tiles = (double)problem->segment[0].page_table.dim[1] * (double)shape->segment[0].page_size /
+                   DENSE_FEW_SM90_KEYS;
+    return cut.shift == 0 || tiles * (double)shape->n_seq * (double)cut.n_head <= 4.0 * device->n_sm;
 }
 
 static bool serves(const mla_cuda_device *device, const mla_problem *problem, const mla_shape *shape)
@@ -84,6 +109,7 @@ static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, co
     const mla_cuda_driver *driver = device->driver;
     const mla_segment *segment = &problem->segment[0];
     const mla_segment_shape *keys = &shape->segment[0];
+    const row_blocks cut = cut_rows(shape);
     const int32_t rows = dense_few_sm90_padded(count_rows(shape));
     int64_t page = keys->page_size, max_length = segment->page_table.dim[1] * page;
 
@@ -101,9 +127,10 @@ static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, co
     memcpy(a.o_stride, shape->o_stride, sizeof a.o_stride);
     memcpy(a.lse_stride, shape->lse_stride, sizeof a.lse_stride);
     a.n_seq = (int32_t)shape->n_seq;
-    a.n_kv_head = (int32_t)shape->n_kv_head;
+    a.n_kv_head = (int32_t)cut.n_head;
+    a.kv_shift = cut.shift;
     a.n_part = (int32_t)plan->n_item;
-    a.head_per_kv = (int32_t)shape->group;
+    a.head_per_kv = (int32_t)cut.group;
     a.n_row = (int32_t)count_rows(shape);
     a.n_q = (int32_t)shape->n_q;
     a.causal = is_causal(problem, shape);
@@ -114,21 +141,19 @@ static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, co
     a.scale_log2 = (float)(problem->softmax_scale * 1.4426950408889634);
     a.lse_unit = problem->lse_base == MLA_LSE_NATURAL ? 0.69314718f : 1.0f;
     a.lse_empty = (float)mla_empty_lse(problem->lse_empty);
-    int64_t n_item = shape->n_seq * shape->n_kv_head, n_cut = plan->n_item - 1;
+    int64_t n_item = shape->n_seq * cut.n_head, n_cut = plan->n_item - 1;
     a.fold_items = n_item <= n_cut;
     a.item_cost = 4 + rows / 4;
     a.share_pieces = n_item <= SHARE_PIECES_ITEMS;
     const int32_t n_task = rows * 2, n_warp = DENSE_FEW_SM90_COMBINE_THREADS / 32;
     a.combine_chunks = a.share_pieces ? n_task : n_task / n_warp;
 
-    cuda_tensor_map q_map, k_map, o_map; /* queries and results go in boxes of all the rows of a kv head */
-    int64_t q_dim[5] = {shape->d_k, shape->group, shape->n_kv_head, shape->n_q, shape->n_seq};
-    int64_t q_stride[4] = {shape->q_stride[2], shape->group * shape->q_stride[2], shape->q_stride[1],
-                           shape->q_stride[0]};
-    int64_t o_dim[5] = {DENSE_FEW_SM90_D_V, shape->group, shape->n_kv_head, shape->n_q, shape->n_seq};
-    int64_t o_stride[4] = {shape->o_stride[2], shape->group * shape->o_stride[2], shape->o_stride[1],
-                           shape->o_stride[0]};
-    uint32_t q_box[5] = {64, (uint32_t)shape->group, 1, (uint32_t)shape->n_q, 1};
+    cuda_tensor_map q_map, k_map, o_map; /* queries and results go in boxes of all the rows of an item */
+    int64_t q_dim[5] = {shape->d_k, cut.group, cut.n_head, shape->n_q, shape->n_seq};
+    int64_t q_stride[4] = {shape->q_stride[2], cut.group * shape->q_stride[2], shape->q_stride[1], shape->q_stride[0]};
+    int64_t o_dim[5] = {DENSE_FEW_SM90_D_V, cut.group, cut.n_head, shape->n_q, shape->n_seq};
+    int64_t o_stride[4] = {shape->o_stride[2], cut.group * shape->o_stride[2], shape->o_stride[1], shape->o_stride[0]};
+    uint32_t q_box[5] = {64, (uint32_t)cut.group, 1, (uint32_t)shape->n_q, 1};
     int64_t k_dim[4] = {shape->d_k, page, shape->n_kv_head, keys->n_page};
     int64_t k_stride[3] = {keys->k_stride[1], keys->k_stride[2], keys->k_stride[0]};
     uint32_t k_box[4] = {64, DENSE_FEW_SM90_KEYS, 1, 1};
@@ -152,6 +177,7 @@ static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, co
 const mla_cuda_variant mla_cuda_dense_few_sm90_variant = {
     .name = "dense_few_sm90",
     .serves = serves,
+    .pays = pays,
     .build = build,
     .launch = launch,
 };

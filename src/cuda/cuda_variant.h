@@ -1,5 +1,6 @@
 /*
- * cuda_variant.h - the ways in which a problem can run on a GPU. The first one in the table that serves it is taken.
+ * cuda_variant.h - the ways in which a problem can run on a GPU. The first one in the table that serves it, and pays,
+ * is taken.
  */
 #ifndef MLA_CUDA_VARIANT_H
 #define MLA_CUDA_VARIANT_H
@@ -13,6 +14,8 @@ typedef struct mla_cuda_variant {
     /* Can it run the problem on this GPU? Looks at shapes, dtypes, strides and addresses. Cheap and pure: every run
      * asks again, because a plan does not depend on strides or addresses. */
     bool (*serves)(const mla_cuda_device *device, const mla_problem *problem, const mla_shape *shape);
+    /* Is it the right one for a plan? Asked only when a plan is built. NULL: always. */
+    bool (*pays)(const mla_cuda_device *device, const mla_problem *problem, const mla_shape *shape);
     /* Finds its kernels and fills in function[], number[], n_item, n_slot and workspace_bytes of the plan. n_token is
      * at least 1. May load modules; nothing else that a stream could notice. */
     mla_status (*build)(const mla_cuda_device *device, const mla_problem *problem, const mla_shape *shape,

@@ -20,16 +20,21 @@ static void require_hopper(void)
     }
 }
 
+static const char *kernels_of(const mla_plan *plan)
+{
+    mla_plan_info info;
+    CK_REQUIRE(mla_plan_describe(plan, &info) == MLA_STATUS_OK);
+    return info.isa;
+}
+
 static mla_plan *make_plan(const mla_problem *problem)
 {
     mla_plan *plan;
-    mla_plan_info info;
     if (mla_plan_build(problem, NULL, &plan) != MLA_STATUS_OK) {
         ck_fail("mla_plan_build refuses: %s", mla_last_error());
     }
-    CK_REQUIRE(mla_plan_describe(plan, &info) == MLA_STATUS_OK);
     if (!ck_cuda_note_kernels(plan, problem)) {
-        ck_fail("the plan is for the kernels '%s'", info.isa);
+        ck_fail("the plan is for the kernels '%s'", kernels_of(plan));
     }
     return plan;
 }
@@ -52,7 +57,8 @@ static void copy_alike(const mla_tensor *to, const mla_tensor *from)
     memcpy(to->data, from->data, (size_t)extent * mla_dtype_size(from->dtype));
 }
 
-static void check(const ck_config *config)
+/* Returns the name of the kernels. */
+static const char *check_once(const ck_config *config)
 {
     size_t mark = ck_mark(), bytes;
     char text[300];
@@ -82,11 +88,33 @@ static void check(const ck_config *config)
             ck_same_bits(&first, &p, "the first and the second run in a workspace");
         }
     }
+    const char *kernels = kernels_of(plan);
     mla_plan_free(plan);
     driver()->cuMemFree_v2(workspace);
     ck_cuda_end(&c);
     ck_release(mark);
     ck_context("%s", "");
+    return kernels;
+}
+
+/* A page table of this width can hold more keys than the kernels for few rows take in blocks of rows. */
+static void widen(ck_config *config)
+{
+    config->segment[0].spare_pages = 64 * 1024 / config->segment[0].page_size;
+}
+
+/* Where many rows are few tiles, both kernels run. */
+static void check(const ck_config *config)
+{
+    const char *kernels = check_once(config);
+    if (config->n_q * config->n_head > 32 * config->n_kv_head && strcmp(kernels, "dense_few_sm90") == 0) {
+        ck_config wide = *config;
+        widen(&wide);
+        kernels = check_once(&wide);
+        if (strcmp(kernels, "dense_sm90") != 0) {
+            ck_fail("the kernels '%s' run what may be %d pages", kernels, (int)wide.segment[0].spare_pages);
+        }
+    }
 }
 
 static ck_config dense(int64_t n_seq, int64_t n_q, int64_t n_head, int64_t d_k, const int64_t *length)
@@ -116,7 +144,7 @@ static void check_heads(void)
         }
         check(&c);
     }
-    static const int64_t shared[][2] = {{4, 2}, {128, 2}, {20, 4}, {256, 2}, {130, 10}};
+    static const int64_t shared[][2] = {{4, 2}, {128, 2}, {20, 4}, {256, 2}, {130, 10}, {192, 3}, {80, 2}};
     for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
         ck_config c = dense(2, 1 + (int64_t)i % 3, shared[i][0], 576, (int64_t[]){300, 65});
         c.n_kv_head = shared[i][1];
@@ -169,6 +197,36 @@ static void check_strides(void)
         c.layout = CK_SPACED;
         check(&c);
     }
+}
+
+/* A plan for blocks of rows goes on when the page table has become wider: plans do not depend on that. */
+static void check_growth(void)
+{
+    require_hopper();
+    ck_config narrow = dense(2, 2, 64, 576, (int64_t[]){400, 65}), wide = narrow;
+    widen(&wide);
+    mla_problem p[2];
+    ck_cuda_problem c[2];
+    ck_make(&narrow, &p[0]);
+    ck_make(&wide, &p[1]);
+    CK_REQUIRE(p[0].segment[0].page_table.dim[1] + wide.segment[0].spare_pages == p[1].segment[0].page_table.dim[1]);
+    for (int i = 0; i < 2; i++) {
+        ck_cuda_make(&c[i], &p[i]);
+    }
+    mla_plan *plan = make_plan(&c[0].problem);
+    CK_REQUIRE(strcmp(kernels_of(plan), "dense_few_sm90") == 0);
+    size_t bytes;
+    cuda_address workspace = ck_cuda_workspace(plan, &bytes);
+    for (int i = 0; i < 2; i++) {
+        run_on(plan, &c[i].problem, workspace, bytes);
+        ck_cuda_fetch(&c[i]);
+        ck_compare(&p[i], false, CK_WORK / 3);
+    }
+    ck_same_bits(&p[0], &p[1], "a narrow and a wide page table");
+    mla_plan_free(plan);
+    driver()->cuMemFree_v2(workspace);
+    ck_cuda_end(&c[0]);
+    ck_cuda_end(&c[1]);
 }
 
 /* From one part a request to hundreds, and from one request a part to many. */
@@ -308,6 +366,7 @@ const ck_test ck_cuda_dense_tests[] = {
     {.name = "dense/lengths", .run = check_lengths, .cuda = true},
     {.name = "dense/pages", .run = check_pages, .cuda = true},
     {.name = "dense/strides", .run = check_strides, .cuda = true},
+    {.name = "dense/growth", .run = check_growth, .cuda = true},
     {.name = "dense/parts", .run = check_parts, .cuda = true},
     {.name = "dense/inputs", .run = check_inputs, .cuda = true},
     {.name = "dense/hidden", .run = check_hidden, .cuda = true},

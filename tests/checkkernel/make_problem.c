@@ -352,7 +352,7 @@ static void make_addressing(const ck_config *c, const ck_segment *g, const pool_
 {
     static const int64_t garbage[] = {2147480000, -1, INT32_MIN, INT32_MAX};
     if (g->addressing == MLA_ADDRESS_PAGED && g->list != CK_PHYSICAL) {
-        int64_t width = pool->max_page + (int64_t)(c->layout_seed % 3);
+        int64_t width = pool->max_page + (int64_t)(c->layout_seed % 3) + g->spare_pages;
         segment->page_table = index_tensor("page_table", 2, c->n_seq, width, 0, c->layout);
         for (int64_t s = 0; s < c->n_seq; s++) {
             int64_t pages = (length_of(c, g, s) + g->page_size - 1) / g->page_size;

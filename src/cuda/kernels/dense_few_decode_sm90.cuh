@@ -1,6 +1,7 @@
 /*
- * dense_few_decode_sm90.cuh - dense decode for sm_90a when a kv head has at most 32 query rows: dense_few_sm90.cu and
- * dense_few_causal_sm90.cu make kernels of it. docs/cuda-dense-few-sm90.md tells why it looks like this.
+ * dense_few_decode_sm90.cuh - dense decode for sm_90a when a kv head has at most 32 query rows, or in blocks of so many:
+ * dense_few_sm90.cu and dense_few_causal_sm90.cu make kernels of it. docs/cuda-dense-few-sm90.md tells why it looks like
+ * this.
  *
  * So few rows make attention a matter of reading keys. Operands change places, so that no row of the tensor cores is
  * wasted: keys, and then columns of the values, are the 64 rows of a product, query rows its 8, 16 or 32 columns.
@@ -106,7 +107,10 @@ __device__ __forceinline__ void hide(const dense_few_sm90_args &a, float (&d)[ro
     }
 }
 
-/* The maximum of some row moves. It is a whole number, so that all factors are powers of two. */
+/*
+ * The maximum of some row moves, by a whole number, so that all factors are powers of two. The first one is exact: a row
+ * whose keys are few, or score alike, then has probabilities that rounding spares.
+ */
 template <int rows>
 __device__ __forceinline__ void move_maximum(const dense_few_sm90_args &a, few_shared &sh, row_state<rows> &state,
                                              float (&o)[8][rows / 2], const float (&d)[rows / 2], bool first)
@@ -128,10 +132,10 @@ __device__ __forceinline__ void move_maximum(const dense_few_sm90_args &a, few_s
     }
 #pragma unroll
     for (int k = 0; k < rows / 4; k++) {
-        const float before = state.maximum[k], now = ceilf(top[k] * a.scale_log2);
+        const float before = state.maximum[k], now = top[k] * a.scale_log2, steps = ceilf(now - before);
         const bool moves = now > before + 8.0f;
-        state.maximum[k] = moves ? now : before;
-        top[k] = moves && before != -INFINITY ? power_of_two((int)fmaxf(before - now, -127.0f)) : 1.0f;
+        state.maximum[k] = moves ? fmaxf(before + steps, now) : before; /* `now` if nothing was seen before */
+        top[k] = moves && before != -INFINITY ? power_of_two((int)fmaxf(-steps, -127.0f)) : 1.0f;
         state.sum[k] *= top[k];
         state.rounded[k] *= top[k];
     }

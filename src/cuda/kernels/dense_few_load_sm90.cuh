@@ -136,7 +136,8 @@ __device__ void load_keys(const dense_few_sm90_args &a, const tensor_map *k_map,
                         sh.there[at.slot] = known ? max(0, min(w.length - tile * 64, 64)) : 0;
                     }
                     barrier_expect(full, box_bytes);
-                    tma_load(shared + at.slot * box_bytes, k_map, full, b * 64, slot, w.head, page, l2_evict_first);
+                    tma_load(shared + at.slot * box_bytes, k_map, full, b * 64, slot, w.head >> a.kv_shift, page,
+                             a.kv_shift ? l2_evict_normal : l2_evict_first);
                 }
                 at.next();
             }

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 enum {
-    DENSE_FEW_SM90_ROWS = 32, /* query rows per kv head at most: heads, times tokens */
+    DENSE_FEW_SM90_ROWS = 32, /* query rows of an item at most: heads, times tokens */
     DENSE_FEW_SM90_KEYS = 64, /* of a tile */
     DENSE_FEW_SM90_D_V = 512,
     DENSE_FEW_SM90_THREADS = 192,
@@ -59,9 +59,10 @@ typedef struct dense_few_sm90_args {
     int64_t o_stride[3];   /* sequence, token, head; in elements */
     int64_t lse_stride[3]; /* sequence, token, head */
     int32_t n_seq;
-    int32_t n_kv_head;
+    int32_t n_kv_head;   /* with each block of rows as a head of its own: 2^kv_shift of them have the same keys */
+    int32_t kv_shift;
     int32_t n_part;      /* thread blocks of the decode kernel */
-    int32_t head_per_kv; /* query heads per kv head */
+    int32_t head_per_kv; /* query heads per such head */
     int32_t n_row;       /* head_per_kv * n_q */
     int32_t n_q;         /* query tokens per request */
     int32_t causal;

@@ -52,8 +52,8 @@ static int64_t count_parts(const mla_cuda_device *device)
 static bool pays(const mla_cuda_device *device, const mla_problem *problem, const mla_shape *shape)
 {
     row_blocks cut = cut_rows(shape);
-    double tiles = (double)problem->segment[0].page_table.dim[1] * (double)shape->segment[0].page_size /
-                   DENSE_FEW_SM90_KEYS;
+    double tiles =
+        (double)problem->segment[0].page_table.dim[1] * (double)shape->segment[0].page_size / DENSE_FEW_SM90_KEYS;
     return cut.shift == 0 || tiles * (double)shape->n_seq * (double)cut.n_head <= 4.0 * device->n_sm;
 }
 

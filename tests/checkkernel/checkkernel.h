@@ -170,7 +170,7 @@ typedef struct ck_segment {
     int64_t piece, rope_piece; /* columns of a piece in layout NZ; 0: layout ROW */
     mla_addressing addressing;
     int64_t page_size;
-    int64_t spare_pages; /* columns of the page table that no sequence uses */
+    int64_t spare_pages;                  /* columns of the page table that no sequence uses */
     int64_t n_length, length[CK_MAX_SEQ]; /* sequence with id x has length[x % n_length] keys */
     bool no_length;                       /* leave out the length tensor where that is allowed */
     mla_visible visible;                  /* residual is made here, from has_residual */

@@ -59,7 +59,7 @@ typedef struct dense_few_sm90_args {
     int64_t o_stride[3];   /* sequence, token, head; in elements */
     int64_t lse_stride[3]; /* sequence, token, head */
     int32_t n_seq;
-    int32_t n_kv_head;   /* with each block of rows as a head of its own: 2^kv_shift of them have the same keys */
+    int32_t n_kv_head; /* with each block of rows as a head of its own: 2^kv_shift of them have the same keys */
     int32_t kv_shift;
     int32_t n_part;      /* thread blocks of the decode kernel */
     int32_t head_per_kv; /* query heads per such head */

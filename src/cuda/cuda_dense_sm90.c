@@ -228,7 +228,6 @@ static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, co
     a.page_size = (int32_t)page;
     a.page_shift = (page & (page - 1)) == 0 ? __builtin_ctzll((uint64_t)page) : -1;
     a.n_page = (int32_t)keys->n_page;
-    a.keep_in_l2 = 1;
     a.scale_log2 = (float)(problem->softmax_scale * 1.4426950408889634);
     a.lse_unit = problem->lse_base == MLA_LSE_NATURAL ? 0.69314718f : 1.0f;
     a.lse_empty = (float)mla_empty_lse(problem->lse_empty);

@@ -207,8 +207,7 @@ __device__ __forceinline__ void load_next(const dense_sm90_args &a, const tensor
     const int slot = slot_of(a, c.tile);
 #pragma unroll
     for (int i = 0; i < 3; i++) { /* beyond the last page it fills with zeros */
-        tma_load(to + 3 * i * box_bytes, k_map, full + 8 * i, 0, slot, 3 * i, place.x, c.page,
-                 a.keep_in_l2 ? l2_evict_normal : l2_evict_first);
+        tma_load(to + 3 * i * box_bytes, k_map, full + 8 * i, 0, slot, 3 * i, place.x, c.page, l2_evict_first);
     }
     c.page = -1;
     if (++c.tile < c.end) {

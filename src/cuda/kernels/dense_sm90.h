@@ -75,7 +75,6 @@ typedef struct dense_sm90_args {
     int32_t page_size;
     int32_t page_shift; /* log2(page_size) when it is a power of two, else -1 */
     int32_t n_page;
-    int32_t keep_in_l2;      /* other thread blocks read the same keys */
     int32_t combine_columns; /* columns of 8 that one CTA of the combine kernel folds: 1, 8, 16 or 64 */
     float scale_log2;        /* softmax scale * log2(e) */
     float lse_unit;          /* ln(2), or 1 for base 2 */

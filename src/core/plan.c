@@ -15,10 +15,12 @@
 /* A way that is within 1 / this of work shared out evenly for nothing is taken without looking at others. */
 #define MLA_PLAN_GOOD_ENOUGH 50
 
-/* Costs are counted in rows times keys. A key costs that many rows more for being converted, once in each pass that an
- * item takes over it; leaving a row of a chunk in a slot and folding it from there costs that many keys. */
-#define MLA_PLAN_KEY_COST 4
+/* Costs are counted in rows times keys. A key costs geometry.key_cost rows more for being converted, once in each pass that
+ * an item takes over it; leaving a row of a chunk in a slot and folding it from there costs that many keys. */
 #define MLA_PLAN_SLOT_COST 16
+
+/* Numbers of chunks that are tried as a tail. */
+#define MLA_PLAN_TAILS 2
 
 /* Slots take this much at most. A way that needs more is not taken, though it may be the only one that has work for all
  * workers: from some millions of keys on, what is left is a worker for every 16 rows. */
@@ -146,33 +148,55 @@ static int64_t rows_of_task(const mla_problem *problem, const mla_shape *shape, 
 
 typedef struct plan_count {
     int64_t n_item, n_combine, n_slot, cost;
+    int64_t n_chunk, n_split; /* chunks outside whole items, and the tasks that they are of */
 } plan_count;
 
-static int64_t cost_of_whole(int64_t n_key, int64_t n_row)
+/* How tasks are cut: their most rows; the highest cost of a whole item; and the last chunks of a task that is cut into
+ * chunks, which are cut by rows too, into tail_parts pieces, for all workers to be done at about the same time. */
+typedef struct plan_cut {
+    int64_t max_rows, limit, tail, tail_parts;
+} plan_cut;
+
+static int64_t cost_of_whole(const mla_plan *plan, int64_t n_key, int64_t n_row)
 {
-    return (n_key + 1) * (n_row + MLA_PLAN_KEY_COST);
+    return (n_key + 1) * (n_row + plan->geometry.key_cost);
 }
 
 static int64_t cost_of_chunk(const mla_plan *plan, int64_t n_key, int64_t n_row)
 {
     int64_t passes = plan->geometry.from_first_key ? 2 : 1;
-    return n_key * (n_row + passes * MLA_PLAN_KEY_COST) + n_row * MLA_PLAN_SLOT_COST;
+    return n_key * (n_row + passes * plan->geometry.key_cost) + n_row * MLA_PLAN_SLOT_COST;
+}
+
+/* A chunk, cut by rows into `parts` pieces or as many as there are panels, into item[] unless it is NULL; how many. */
+static int64_t add_chunk(const mla_plan *plan, mla_work_item base, int64_t parts, mla_work_item *item)
+{
+    int64_t panel = plan->geometry.row_panel, n_panel = (base.row_end - base.row_begin + panel - 1) / panel;
+    int64_t step = (n_panel + parts - 1) / parts * panel, row_end = base.row_end, n = 0;
+    for (; base.row_begin < row_end; base.row_begin += step, base.slot += step / panel, n++) {
+        base.row_end = base.row_begin + step < row_end ? base.row_begin + step : row_end;
+        base.cost = cost_of_chunk(plan, base.kv_end - base.kv_begin, base.row_end - base.row_begin);
+        if (item) {
+            item[n] = base;
+        }
+    }
+    return n;
 }
 
 /* One walk over all tasks serves counting and filling, so the two cannot disagree. An empty task still has its output to
- * write. limit: highest cost of a whole item. */
-static plan_count walk_tasks(const mla_problem *problem, const mla_shape *shape, const mla_plan *plan, int64_t max_rows,
-                             int64_t limit, mla_work_item *item, mla_combine_item *combine)
+ * write. */
+static plan_count walk_tasks(const mla_problem *problem, const mla_shape *shape, const mla_plan *plan,
+                             const plan_cut *cut, mla_work_item *item, mla_combine_item *combine)
 {
     plan_count count = {0};
     int64_t split = plan->geometry.split_keys, panel = plan->geometry.row_panel;
     for (int64_t seq = 0; seq < shape->n_seq; seq++) {
         int64_t n_row = mla_query_slots(problem, shape, seq) * shape->group;
         for (int64_t row = 0, rows; row < n_row; row += rows) {
-            rows = rows_of_task(problem, shape, plan, seq, row, n_row, max_rows);
+            rows = rows_of_task(problem, shape, plan, seq, row, n_row, cut->max_rows);
             task_range range = range_of_task(problem, shape, plan, seq, row, row + rows);
-            int64_t cost = cost_of_whole(range.n_key, rows);
-            bool whole = range.n_chunk <= 1 || cost <= limit;
+            int64_t cost = cost_of_whole(plan, range.n_key, rows);
+            bool whole = range.n_chunk <= 1 || cost <= cut->limit;
             int64_t n_panel = (rows + panel - 1) / panel;
             for (int32_t kv_head = 0; kv_head < shape->n_kv_head; kv_head++) {
                 count.cost += cost;
@@ -187,22 +211,22 @@ static plan_count walk_tasks(const mla_problem *problem, const mla_shape *shape,
                     count.n_item++;
                     continue;
                 }
-                int64_t first_slot = count.n_slot;
+                int64_t first_slot = count.n_slot, left = range.n_chunk;
                 for (int32_t g = 0; g < shape->n_segment; g++) {
                     for (int64_t at = chunk_origin(plan, &range, g); at < range.end[g]; at += split) {
-                        if (item) {
-                            base.segment = g;
-                            base.kv_begin = at;
-                            base.kv_end = at + split < range.end[g] ? at + split : range.end[g];
-                            base.slot = count.n_slot;
-                            base.task_slot = first_slot;
-                            base.cost = cost_of_chunk(plan, base.kv_end - base.kv_begin, rows);
-                            item[count.n_item] = base;
-                        }
-                        count.n_item++;
+                        base.segment = g;
+                        base.kv_begin = at;
+                        base.kv_end = at + split < range.end[g] ? at + split : range.end[g];
+                        base.slot = count.n_slot;
+                        base.task_slot = first_slot;
+                        int64_t parts = left <= cut->tail ? cut->tail_parts : 1;
+                        count.n_item += add_chunk(plan, base, parts, item ? item + count.n_item : NULL);
                         count.n_slot += n_panel;
+                        left--;
                     }
                 }
+                count.n_chunk += range.n_chunk;
+                count.n_split++;
                 for (int64_t i = 0; i < n_panel; i++) {
                     if (combine) {
                         int64_t begin = row + i * panel;
@@ -249,6 +273,7 @@ typedef struct plan_draft {
     mla_work_item *item;
     mla_combine_item *combine;
     int64_t cost; /* of the worker that ends last */
+    plan_cut cut;
 } plan_draft;
 
 static void drop_draft(plan_draft *draft)
@@ -279,12 +304,12 @@ static int64_t busiest(const plan_draft *draft, int64_t *load, int64_t n_worker)
     return most;
 }
 
-/* Rows of a task at most max_rows, cost of a whole item at most limit, which makes `count`; load: room for a number per
- * worker. */
-static mla_status make_draft(const mla_problem *problem, const mla_shape *shape, const mla_plan *plan, int64_t max_rows,
-                             int64_t limit, plan_count count, int64_t *load, plan_draft *draft)
+/* Cut in a way that makes `count`; load: room for a number per worker. */
+static mla_status make_draft(const mla_problem *problem, const mla_shape *shape, const mla_plan *plan,
+                             const plan_cut *cut, plan_count count, int64_t *load, plan_draft *draft)
 {
     *draft = (plan_draft){.count = count,
+                          .cut = *cut,
                           .item = calloc(count.n_item ? (size_t)count.n_item : 1, sizeof *draft->item),
                           .combine = calloc(count.n_combine ? (size_t)count.n_combine : 1, sizeof *draft->combine)};
     if (!draft->item || !draft->combine) {
@@ -292,7 +317,7 @@ static mla_status make_draft(const mla_problem *problem, const mla_shape *shape,
         return mla_fail(MLA_STATUS_OUT_OF_MEMORY, "plan of %lld items does not fit into memory",
                         (long long)count.n_item);
     }
-    walk_tasks(problem, shape, plan, max_rows, limit, draft->item, draft->combine);
+    walk_tasks(problem, shape, plan, cut, draft->item, draft->combine);
     if (plan->n_worker > 1) {
         qsort(draft->item, (size_t)count.n_item, sizeof *draft->item, by_cost); /* longest first */
     }
@@ -300,46 +325,85 @@ static mla_status make_draft(const mla_problem *problem, const mla_shape *shape,
     return MLA_STATUS_OK;
 }
 
-/*
- * The ways: all rows that may share a task or half of them, a quarter, ..., which converts keys more than once; whole
- * items or chunks, which leave partial results to be folded. The one that is done first is taken, of equals the one with the
- * fewest pieces. first: what the first way counts, all rows and whole items.
- */
-static mla_status best_draft(const mla_problem *problem, const mla_shape *shape, const mla_plan *plan, plan_count first,
-                             int64_t *load, plan_draft *best)
+/* Drafts one more way and keeps the better one. */
+static mla_status try_draft(const mla_problem *problem, const mla_shape *shape, const mla_plan *plan,
+                            const plan_cut *cut, int64_t *load, plan_draft *best)
 {
-    int64_t panel = plan->geometry.row_panel, rows = plan->geometry.max_rows;
-    MLA_TRY(make_draft(problem, shape, plan, rows, INT64_MAX, first, load, best));
-    int64_t share = first.cost / plan->n_worker, limit = share / MLA_PLAN_BALANCE;
-    for (bool chunks = true; best->cost - share > share / MLA_PLAN_GOOD_ENOUGH; chunks = !chunks) {
-        if (!chunks && rows <= panel) {
-            break;
+    plan_count count = walk_tasks(problem, shape, plan, cut, NULL, NULL);
+    if ((size_t)count.n_slot > MLA_PLAN_MAX_SLOT_BYTES / plan->geometry.slot_bytes) {
+        return MLA_STATUS_OK;
+    }
+    plan_draft draft;
+    MLA_TRY(make_draft(problem, shape, plan, cut, count, load, &draft));
+    if (draft.cost < best->cost) {
+        plan_draft loser = *best;
+        *best = draft;
+        draft = loser;
+    }
+    drop_draft(&draft);
+    return MLA_STATUS_OK;
+}
+
+static bool good_enough(const plan_draft *draft, int64_t share)
+{
+    return draft->cost - share <= share / MLA_PLAN_GOOD_ENOUGH;
+}
+
+/* Chunks seldom come out even: those that are left after the last round of all workers, or these and half a round more, are
+ * cut by rows into halves, quarters, ... */
+static mla_status cut_tail(const mla_problem *problem, const mla_shape *shape, const mla_plan *plan, int64_t share,
+                           int64_t *load, plan_draft *best)
+{
+    const int64_t n_chunk = best->count.n_chunk, n_split = best->count.n_split;
+    if (n_chunk == 0 || plan->geometry.from_first_key) { /* rounded chunks look for each other's slots */
+        return MLA_STATUS_OK;
+    }
+    plan_cut cut = best->cut;
+    for (int64_t i = 0; i < MLA_PLAN_TAILS; i++) {
+        int64_t n = n_chunk % plan->n_worker + i * plan->n_worker / 2;
+        cut.tail = ((n < n_chunk ? n : n_chunk) + n_split - 1) / n_split;
+        for (cut.tail_parts = 2; cut.tail_parts * plan->geometry.row_panel <= cut.max_rows; cut.tail_parts *= 2) {
+            if (good_enough(best, share)) {
+                return MLA_STATUS_OK;
+            }
+            MLA_TRY(try_draft(problem, shape, plan, &cut, load, best));
         }
-        rows = chunks ? rows : (rows / panel + 1) / 2 * panel;
-        const int64_t most = chunks ? limit : INT64_MAX;
-        plan_count count = walk_tasks(problem, shape, plan, rows, most, NULL, NULL);
-        if ((size_t)count.n_slot > MLA_PLAN_MAX_SLOT_BYTES / plan->geometry.slot_bytes) {
-            continue;
-        }
-        plan_draft draft;
-        mla_status status = make_draft(problem, shape, plan, rows, most, count, load, &draft);
-        if (status != MLA_STATUS_OK) {
-            drop_draft(best);
-            return status;
-        }
-        if (draft.cost < best->cost) {
-            plan_draft loser = *best;
-            *best = draft;
-            draft = loser;
-        }
-        drop_draft(&draft);
     }
     return MLA_STATUS_OK;
 }
 
+/*
+ * The ways: all rows that may share a task or half of them, a quarter, ..., which converts keys more than once; whole
+ * items or chunks, which leave partial results to be folded; of the better one of these the last chunks in pieces. The one
+ * that is done first is taken, of equals the one with the fewest pieces. first: what the first way counts, all rows and
+ * whole items.
+ */
+static mla_status best_draft(const mla_problem *problem, const mla_shape *shape, const mla_plan *plan, plan_count first,
+                             int64_t *load, plan_draft *best)
+{
+    int64_t panel = plan->geometry.row_panel, share = first.cost / plan->n_worker;
+    plan_cut cut = {.max_rows = plan->geometry.max_rows, .limit = INT64_MAX};
+    MLA_TRY(make_draft(problem, shape, plan, &cut, first, load, best));
+    mla_status status = MLA_STATUS_OK;
+    for (bool chunks = true; status == MLA_STATUS_OK && !good_enough(best, share); chunks = !chunks) {
+        if (!chunks && cut.max_rows <= panel) {
+            break;
+        }
+        cut.max_rows = chunks ? cut.max_rows : (cut.max_rows / panel + 1) / 2 * panel;
+        cut.limit = chunks ? share / MLA_PLAN_BALANCE : INT64_MAX;
+        status = try_draft(problem, shape, plan, &cut, load, best);
+    }
+    status = status == MLA_STATUS_OK ? cut_tail(problem, shape, plan, share, load, best) : status;
+    if (status != MLA_STATUS_OK) {
+        drop_draft(best);
+    }
+    return status;
+}
+
 mla_status mla_plan_fill(const mla_problem *problem, const mla_shape *shape, mla_plan *plan)
 {
-    plan_count all = walk_tasks(problem, shape, plan, plan->geometry.max_rows, INT64_MAX, NULL, NULL);
+    const plan_cut together = {.max_rows = plan->geometry.max_rows, .limit = INT64_MAX};
+    plan_count all = walk_tasks(problem, shape, plan, &together, NULL, NULL);
     int64_t useful = all.cost / mla_plan_worker_cost + 1;
     plan->n_worker = useful < plan->n_worker ? (int32_t)useful : plan->n_worker;
     int64_t *load = malloc((size_t)plan->n_worker * sizeof *load);

@@ -11,7 +11,8 @@
  * batch mates, pages, or on who computes a chunk. An item is therefore either
  *
  *     whole    all chunks of a task, folded by the worker itself, result written directly (slot -1), or
- *     a chunk  one chunk of one segment, left in a slot; a combine item folds the slots in chunk order.
+ *     a chunk  one chunk of one segment, left in a slot; a combine item folds the slots in chunk order. It has all rows of
+ *              the task or some row panels of them: a task's last chunks may be shared out by rows too.
  *
  * Large batches get whole items only and need no slots; a few long sequences are cut into chunks to feed all workers.
  *
@@ -51,6 +52,7 @@ typedef struct mla_plan_geometry {
     int64_t row_panel;   /* rows that share a slot */
     size_t slot_bytes;   /* of one */
     int64_t max_rows;    /* rows of a task, a multiple of row_panel */
+    int64_t key_cost;    /* what bringing a key into the kernels' form costs, in rows that meet it */
     bool from_first_key; /* chunks are counted from the first visible key, which the rows of a task share */
 } mla_plan_geometry;
 

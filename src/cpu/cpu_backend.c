@@ -12,6 +12,9 @@
 /* Of what is left of the items a worker takes at most 1 / (workers * this) at once: the others can still even out. */
 #define MLA_FEWEST_TAKES 4
 
+/* Combine items are cut by columns until every worker has about so many pieces: they mostly wait for other cores' caches. */
+#define MLA_COMBINE_PIECES 2
+
 /*
  * Chunk length. Short enough that one sequence of a few thousand keys feeds many cores, long enough that folding the
  * accumulators once per chunk costs little and that their slots stay small beside the keys. Results depend on it: changing
@@ -21,6 +24,10 @@
 
 /* Units that multiply bf16 are through with a block while another level has converted it: a chunk is longer by as much. */
 #define MLA_SPLIT_KEYS_BF16 (6 * MLA_KEY_BLOCK_BF16)
+
+/* Converting a key, or pairing its values, costs as much as so many rows' products with it. */
+#define MLA_KEY_COST 4
+#define MLA_KEY_COST_BF16 9
 
 /* Chunks of rounded probabilities are whole tiles. */
 static int64_t split_keys(const mla_problem *problem, mla_arithmetic arithmetic)
@@ -54,10 +61,12 @@ static mla_status cpu_build(const mla_problem *problem, const mla_shape *shape, 
     }
     mla_layout layout =
         mla_layout_make(kernels, problem, shape, plan->arithmetic, split_keys(problem, plan->arithmetic));
+    const bool bf16 = mla_arithmetic_is_bf16(plan->arithmetic);
     plan->geometry = (mla_plan_geometry){.split_keys = split_keys(problem, plan->arithmetic),
                                          .row_panel = MLA_ROW_PANEL,
                                          .slot_bytes = layout.slot_bytes,
                                          .max_rows = MLA_TASK_ROWS,
+                                         .key_cost = bf16 ? MLA_KEY_COST_BF16 : MLA_KEY_COST,
                                          .from_first_key = problem->p_rounding != MLA_P_ROUND_NONE};
     MLA_TRY(mla_plan_fill(problem, shape, plan));
     plan->worker_bytes = layout.worker_bytes;
@@ -71,6 +80,7 @@ static mla_status cpu_build(const mla_problem *problem, const mla_shape *shape, 
 
 typedef struct cpu_run_state {
     mla_run_context run;
+    int64_t n_part;                             /* of a combine item */
     _Alignas(64) atomic_int_fast64_t next_item; /* on a line of its own: every worker writes it */
     _Alignas(64) atomic_int_fast64_t next_second;
     _Alignas(64) atomic_int_fast64_t next_combine;
@@ -130,11 +140,18 @@ static void combine_items(void *data, int64_t worker)
     const mla_plan *plan = state->run.plan;
     for (;;) {
         int64_t i = atomic_fetch_add_explicit(&state->next_combine, 1, memory_order_relaxed);
-        if (i >= plan->n_combine) {
+        if (i >= plan->n_combine * state->n_part) {
             return;
         }
-        mla_tile_combine(&state->run, &plan->combine[i]);
+        mla_tile_combine(&state->run, &plan->combine[i / state->n_part], i % state->n_part, state->n_part);
     }
+}
+
+static int64_t parts_of_combine(const mla_plan *plan, int64_t n_v_panel)
+{
+    int64_t n = plan->n_combine;
+    int64_t wanted = n > 0 ? (MLA_COMBINE_PIECES * plan->n_worker + n - 1) / n : 1;
+    return wanted < n_v_panel ? wanted : n_v_panel;
 }
 
 static mla_status cpu_run(const mla_plan *plan, const mla_problem *problem, const mla_shape *shape, void *workspace,
@@ -150,7 +167,9 @@ static mla_status cpu_run(const mla_plan *plan, const mla_problem *problem, cons
     state.run.slots = state.run.scratch + (size_t)plan->n_worker * plan->worker_bytes;
     state.run.share = (mla_share *)(state.run.slots + (size_t)plan->n_slot * state.run.layout.slot_bytes);
     mla_share_init(state.run.share, plan->n_worker);
-    int64_t n_combine_worker = plan->n_combine < plan->n_worker ? plan->n_combine : plan->n_worker;
+    state.n_part = parts_of_combine(plan, state.run.layout.n_v_panel);
+    int64_t n_piece = plan->n_combine * state.n_part;
+    int64_t n_combine_worker = n_piece < plan->n_worker ? n_piece : plan->n_worker;
     mla_parallel(plan, plan->n_worker, work_items, &state);
     if (problem->p_rounding != MLA_P_ROUND_NONE && plan->n_slot > 0) {
         mla_parallel(plan, plan->n_worker, second_pass, &state);

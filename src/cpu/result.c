@@ -113,9 +113,17 @@ static int64_t place(const int64_t stride[3], int64_t seq, int64_t token, int64_
 void mla_result_write(const mla_run_context *run, int64_t seq, int32_t kv_head, int64_t row_begin,
                       const mla_panel_result *result)
 {
+    mla_result_write_columns(run, seq, kv_head, row_begin, result, 0, run->layout.n_v_panel);
+}
+
+void mla_result_write_columns(const mla_run_context *run, int64_t seq, int32_t kv_head, int64_t row_begin,
+                              const mla_panel_result *result, int64_t begin, int64_t end)
+{
     const mla_problem *p = run->problem;
     const mla_shape *shape = run->shape;
     int64_t o_size = (int64_t)mla_dtype_size(p->o.dtype);
+    int64_t column = begin * run->kernels->col_panel, n_col = end * run->kernels->col_panel - column;
+    n_col = column + n_col < shape->d_v ? n_col : shape->d_v - column;
     mla_store_kernel store = run->kernels->store[mla_format_of(p->o.dtype)];
     int64_t first = mla_query_begin(p, shape, seq);
     for (int32_t r = 0; r < result->n_row; r++) {
@@ -132,11 +140,14 @@ void mla_result_write(const mla_run_context *run, int64_t seq, int32_t kv_head, 
         if (mla_tensor_present(&p->pv_descale)) {
             factor *= (double)mla_factor_at(&p->pv_descale, head);
         }
-        char *o = (char *)p->o.data + place(shape->o_stride, seq, token, head) * o_size;
+        char *o = (char *)p->o.data + (place(shape->o_stride, seq, token, head) + column) * o_size;
         if (factor == 0) {
-            memset(o, 0, (size_t)(shape->d_v * o_size)); /* +0 in every format, whatever the accumulator holds */
+            memset(o, 0, (size_t)(n_col * o_size)); /* +0 in every format, whatever the accumulator holds */
         } else {
-            store(result->o + r * run->kernels->col_panel, shape->d_v, (float)factor, o);
+            store(result->o + r * run->kernels->col_panel, n_col, (float)factor, o);
+        }
+        if (begin > 0) {
+            continue;
         }
         if (mla_tensor_present(&p->lse)) {
             double value = empty ? mla_empty_lse(p->lse_empty) : p->lse_base == MLA_LSE_NATURAL ? lse * LN_2 : lse;

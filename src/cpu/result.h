@@ -30,6 +30,11 @@ void mla_result_descale(const mla_run_context *run, int32_t g, const mla_panel_r
 void mla_result_write(const mla_run_context *run, int64_t seq, int32_t kv_head, int64_t row_begin,
                       const mla_panel_result *result);
 
+/* The same for the column panels [begin, end) of o alone, the first of which is where result->o points; lse and max go with
+ * column panel 0. */
+void mla_result_write_columns(const mla_run_context *run, int64_t seq, int32_t kv_head, int64_t row_begin,
+                              const mla_panel_result *result, int64_t begin, int64_t end);
+
 /* Element i of an array of f32, f16, bf16, hif8 or i8. */
 float mla_element_f32(const void *data, mla_dtype dtype, int64_t i);
 

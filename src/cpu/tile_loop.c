@@ -375,15 +375,21 @@ bool mla_tile_help(const mla_run_context *run, int64_t worker)
     return false;
 }
 
-void mla_tile_combine(const mla_run_context *run, const mla_combine_item *item)
+void mla_tile_combine(const mla_run_context *run, const mla_combine_item *item, int64_t part, int64_t n_part)
 {
     size_t bytes = run->layout.slot_bytes;
     int32_t n_row = (int32_t)(item->row_end - item->row_begin);
+    int64_t begin = run->layout.n_v_panel * part / n_part, end = run->layout.n_v_panel * (part + 1) / n_part;
+    int64_t first = begin * MLA_ROW_PANEL * run->kernels->col_panel;
     mla_panel_result sum = mla_result_at(run->slots + (size_t)item->slot_begin * bytes, n_row);
+    mla_row_state state = *sum.state; /* every part folds the rows' states, and needs those of the first slot */
+    sum.state = &state;
+    sum.o += first;
     for (int64_t i = 1; i < item->slot_count; i++) {
         size_t at = (size_t)(item->slot_begin + i * item->slot_stride) * bytes;
-        mla_panel_result part = mla_result_at(run->slots + at, n_row);
-        mla_result_fold(run->kernels, &sum, &part, run->layout.n_v_panel);
+        mla_panel_result from = mla_result_at(run->slots + at, n_row);
+        from.o += first;
+        mla_result_fold(run->kernels, &sum, &from, end - begin);
     }
-    mla_result_write(run, item->seq, item->kv_head, item->row_begin, &sum);
+    mla_result_write_columns(run, item->seq, item->kv_head, item->row_begin, &sum, begin, end);
 }

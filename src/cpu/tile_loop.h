@@ -86,7 +86,8 @@ bool mla_tile_help(const mla_run_context *run, int64_t worker);
 /* The second pass over a chunk item of rounded probabilities. */
 void mla_tile_second_pass(const mla_run_context *run, const mla_work_item *item, int64_t worker);
 
-/* Folds the slots of one combine item and writes its rows. */
-void mla_tile_combine(const mla_run_context *run, const mla_combine_item *item);
+/* Folds the slots of one combine item and writes its rows: of their columns the part number `part` of n_part, at most
+ * layout.n_v_panel. */
+void mla_tile_combine(const mla_run_context *run, const mla_combine_item *item, int64_t part, int64_t n_part);
 
 #endif

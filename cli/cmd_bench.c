@@ -44,9 +44,12 @@ static const char help[] =
     "      --rival-isa WHICH limit the BLAS to the instruction set level of our kernels ('ours'), or let it choose\n"
     "                        ('native') (default: ours)\n"
     "  -t, --threads LIST    thread counts, for instance 1,2,8 (default: 1 and all CPUs)\n"
-    "  -f, --filter TEXT     only shapes whose name contains TEXT, for instance 'h16' or 's65536'\n"
+    "  -f, --filter TEXT     only shapes whose kind and name contain TEXT, for instance 'h16' or 'scaling b1 h128';\n"
+    "                        'TEXT|TEXT': one or the other\n"
     "  -q, --quick           a few shapes, fewer samples: half a minute\n"
     "      --samples N       samples wanted per measurement (default: 15; quick: 7)\n"
+    "      --seconds S       after so many 5 samples are enough for a measurement, after three times as many any\n"
+    "                        number is (default: 6; quick: 1.5)\n"
     "      --json FILE       write everything as JSON too\n"
     "      --isa NAME        highest instruction set level, as listed by 'mla info' (default: the best usable)\n"
     "      --arith NAME      auto, f32, bf16, bf16x2 or int16: what CPU kernels compute in (default: auto)\n"
@@ -89,15 +92,31 @@ static int by_number(const void *a, const void *b)
 /* Which shapes. */
 typedef struct selection {
     bool gpu, quick;
-    const char *filter; /* part of the name; NULL: any */
+    const char *filter; /* parts of "kind name", one of which must be there, with '|' between them; NULL: any */
 } selection;
+
+static bool passes_filter(const char *name, const char *filter)
+{
+    for (const char *at = filter, *end; filter != NULL; at = end + 1) {
+        char part[128];
+        end = at + strcspn(at, "|");
+        snprintf(part, sizeof part, "%.*s", (int)(end - at), at);
+        if (strstr(name, part) != NULL) {
+            return true;
+        }
+        if (*end == '\0') {
+            return false;
+        }
+    }
+    return true;
+}
 
 static bool is_selected(const bench_case *c, const selection *s)
 {
-    char name[96];
-    bench_case_name(c, name, sizeof name);
-    return s->gpu == (c->kind == BENCH_GPU) && (!s->quick || c->quick) &&
-           (s->filter == NULL || strstr(name, s->filter) != NULL);
+    char name[128];
+    int used = snprintf(name, sizeof name, "%s ", bench_kind_name(c->kind));
+    bench_case_name(c, name + used, sizeof name - (size_t)used);
+    return s->gpu == (c->kind == BENCH_GPU) && (!s->quick || c->quick) && passes_filter(name, s->filter);
 }
 
 static bool multiplies_bf16(const char *isa, const char *arith)
@@ -195,7 +214,7 @@ static char *join_command(int argc, char **argv)
     char *text = cli_alloc(length, 1);
     size_t used = text != NULL ? (size_t)snprintf(text, length, "mla") : 0;
     for (int i = 0; text != NULL && i < argc; i++) {
-        const char *quote = argv[i][strcspn(argv[i], " ~*")] != '\0' ? "'" : ""; /* as in the names of shapes */
+        const char *quote = argv[i][strcspn(argv[i], " ~*|")] != '\0' ? "'" : ""; /* as in the names of shapes */
         used += (size_t)snprintf(text + used, length - used, " %s%s%s", quote, argv[i], quote);
     }
     return text;
@@ -231,7 +250,17 @@ static void print_machine(const bench_settings *settings)
 
 static int run(int argc, char **argv)
 {
-    enum { OPT_BACKEND = 256, OPT_COMPARE, OPT_RIVAL_ISA, OPT_SAMPLES, OPT_JSON, OPT_ISA, OPT_ARITH, OPT_LIST };
+    enum {
+        OPT_BACKEND = 256,
+        OPT_COMPARE,
+        OPT_RIVAL_ISA,
+        OPT_SAMPLES,
+        OPT_SECONDS,
+        OPT_JSON,
+        OPT_ISA,
+        OPT_ARITH,
+        OPT_LIST
+    };
     static const struct option options[] = {{"backend", required_argument, NULL, OPT_BACKEND},
                                             {"compare", no_argument, NULL, OPT_COMPARE},
                                             {"rival-isa", required_argument, NULL, OPT_RIVAL_ISA},
@@ -239,6 +268,7 @@ static int run(int argc, char **argv)
                                             {"filter", required_argument, NULL, 'f'},
                                             {"quick", no_argument, NULL, 'q'},
                                             {"samples", required_argument, NULL, OPT_SAMPLES},
+                                            {"seconds", required_argument, NULL, OPT_SECONDS},
                                             {"json", required_argument, NULL, OPT_JSON},
                                             {"isa", required_argument, NULL, OPT_ISA},
                                             {"arith", required_argument, NULL, OPT_ARITH},
@@ -250,6 +280,7 @@ static int run(int argc, char **argv)
     const char *json = NULL, *isa = NULL, *arith = NULL, *of_cpus = NULL; /* an option that says nothing to a GPU */
     int64_t wanted[MAX_THREAD_COUNT] = {1, machine_get()->n_cpu}, samples = 0;
     size_t n_wanted = wanted[1] > 1 ? 2 : 1;
+    double seconds = 0;
     char *command = join_command(argc, argv);
     if (command == NULL) {
         return cli_fail("not enough memory");
@@ -284,6 +315,7 @@ static int run(int argc, char **argv)
         case 'f': chosen.filter = optarg; break;
         case 'q': chosen.quick = true; break;
         case OPT_SAMPLES: good = cli_parse_int("--samples", optarg, 3, 64, &samples); break;
+        case OPT_SECONDS: good = cli_parse_double("--seconds", optarg, 0.001, 1e6, &seconds); break;
         case OPT_JSON: json = optarg; break;
         case OPT_ISA:
             of_cpus = "--isa";
@@ -313,7 +345,9 @@ static int run(int argc, char **argv)
     bench_settings settings = {.n_sample = samples > 0    ? (int32_t)samples
                                            : chosen.quick ? 7
                                                           : 15,
-                               .budget = chosen.quick ? 1.5 : 6,
+                               .budget = seconds > 0    ? seconds
+                                         : chosen.quick ? 1.5
+                                                        : 6,
                                .progress = show_progress};
     qsort(wanted, n_wanted, sizeof *wanted, by_number);
     int32_t threads[MAX_THREAD_COUNT], n_count = 0, n_result = 0;

@@ -166,7 +166,7 @@ def wrong_command_lines_are_refused_in_one_sentence():
                        (["check", "--seconds", "-1"], "'-1'"), (["check", "--seed", "-1"], "'-1'"),
                        (["check", "--cases", "99999999999999999999"], "999"),
                        (["bench", "--threads", "1,,2"], "'1,,2'"), (["bench", "--samples", "1"], "'1'"),
-                       (["bench", "--backend", "tpu"], "'tpu'"),
+                       (["bench", "--backend", "tpu"], "'tpu'"), (["bench", "--seconds", "0"], "'0'"),
                        (["bench", "--threads", "2", "--backend", "cuda"], "--threads is about CPUs"),
                        (["bench", "--rival-isa", "sse"], "'sse'"), (["bench", "--filter", "no such shape"], "no such"),
                        (["bench", "--list", "--filter", "no such shape"], "no such"),
@@ -636,6 +636,8 @@ def bench_compares_ascend_formats_with_plain_keys():
     assert hca["kind"] == "scaling" and hca["shape"]["keys"] == 128 + 8192 and hca["times_one_thread"]["median"] > 0, hca
     names = mla("bench", "--list", "--filter", "atb")[0].splitlines()
     assert len(names) == 4 and all(name.startswith("format ") for name in names), names
+    names = mla("bench", "--list", "--filter", "scaling b1 h128 s65536|growth b1 h128 s65|no such")[0].splitlines()
+    assert [name.split()[0] for name in names] == ["scaling", "growth"], names
 
 
 @long_test

@@ -39,7 +39,7 @@ python: ## wheel in build/wheel/, importable tree in build/python/
 gpu-check: ## on a machine with an NVIDIA GPU: build, all GPU tests, GPU bench, summary last; under 9 minutes
 	scripts/gpu_check
 
-cpu-check-x86: ## on an x86-64 machine: checkkernel and the quick bench at every level it offers, JSON into bench/results
+cpu-check-x86: ## on an x86-64 machine: checkkernel and the bench at every level it offers, JSON into bench/results; see its file
 	scripts/cpu_check_x86
 
 asan: ## C tests and kernel checks under the address and undefined behaviour sanitizers

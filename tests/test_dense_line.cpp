@@ -95,6 +95,7 @@ void make(line &l)
     /* as of a thread that has all requests */
     l.share.begin = 0, l.share.end = l.in.n_seq;
     l.share.mine = l.all / l.in.n_copy;
+    l.share.length = line_length(l.in, l.in.n_seq - 1);
     l.share.parts = (int)min(max(l.all / line_least_part, (int64_t)1), (int64_t)l.in.n_part);
     l.share.step = line_divide(l.all, l.share.parts);
     l.share.rest = (int)(l.all - l.share.step * l.share.parts);
@@ -115,6 +116,7 @@ void test_one_thread_weighs_all(void **)
         const line_share one = line_weigh<32>(l.in, scratch);
         const int64_t all = scratch[0] * l.in.n_copy;
         assert_int_equal(one.mine, scratch[0]);
+        assert_int_equal(one.length, line_length(l.in, 0));
         assert_int_equal(one.step * one.parts + one.rest, all);
         assert_true(one.rest >= 0 && one.rest < one.parts && one.parts <= max(all / line_least_part, (int64_t)1));
     }
@@ -140,6 +142,7 @@ void test_boundaries_cut_as_defined(void **)
             assert_true(line_find(l.in, l.share, x, item));
             assert_int_equal(item.request, l.items[of].request);
             assert_int_equal(item.copy, l.items[of].copy);
+            assert_int_equal(item.length, line_length(l.in, item.request));
             assert_int_equal(item.tiles, l.items[of].tiles);
             assert_int_equal(item.at, l.items[of].at);
             const int tile = line_cut_tile(l.in, item, x);
@@ -150,7 +153,7 @@ void test_boundaries_cut_as_defined(void **)
         }
         for (size_t i = 0; i < l.items.size(); i++) {
             const place &at = l.items[i];
-            const line_cuts found = line_cuts_of(l.in, l.share, {at.request, at.copy, at.tiles, at.at});
+            const line_cuts found = line_cuts_of(l.in, l.share, {at.request, at.copy, 0, at.tiles, at.at});
             assert_int_equal(found.n, (int)cuts[i].size());
             for (int j = 0; j < found.n; j++) {
                 assert_int_equal(found.first + j,

@@ -11,29 +11,40 @@
 #include "cuda_dense_sm90.h"
 #include "kernels/dense_few_sm90.h"
 
-enum { FUNCTION_DECODE, FUNCTION_COMBINE };
+enum { FUNCTION_DECODE, FUNCTION_COMBINE }; /* of the plan */
+enum { NUMBER_SHIFT };
 
-/* Up to so many items (requests times kv heads) the warps of the combine kernel share the pieces of a task. */
-#define SHARE_PIECES_ITEMS 16
+enum { COMBINE_WARPS = DENSE_FEW_SM90_COMBINE_THREADS / 32 };
 
-/* More query heads of a kv head than the kernels have rows for are cut into blocks, each a head of its own. */
+/* The query heads of a kv head can be cut into blocks, each a head of its own: where they are more than the kernels have
+ * rows for, and where thread blocks would else be idle. */
 typedef struct row_blocks {
     int64_t n_head, group; /* such heads, and the query heads of one */
     int32_t shift;         /* 2^shift of them have the same keys */
 } row_blocks;
 
-static row_blocks cut_rows(const mla_shape *shape)
+static row_blocks cut_rows(const mla_shape *shape, int32_t shift)
 {
-    row_blocks cut = {shape->n_kv_head, shape->group, 0};
-    while (shape->n_q * cut.group > DENSE_FEW_SM90_ROWS && cut.group % 2 == 0) {
-        cut.n_head *= 2, cut.group /= 2, cut.shift++;
-    }
-    return cut;
+    return (row_blocks){shape->n_kv_head << shift, shape->group >> shift, shift};
 }
 
-static int64_t count_rows(const mla_shape *shape)
+/* As few cuts as make blocks of at most so many rows, if their number can be halved so often. */
+static row_blocks cut_to(const mla_shape *shape, int64_t rows)
 {
-    return shape->n_q * cut_rows(shape).group;
+    int32_t shift = 0;
+    while (shape->n_q * (shape->group >> shift) > rows && (shape->group >> shift) % 2 == 0) {
+        shift++;
+    }
+    return cut_rows(shape, shift);
+}
+
+/* Are there at most so many tiles a multiprocessor, by what the page table has room for? */
+static bool are_few(const mla_cuda_device *device, const mla_problem *problem, const mla_shape *shape, row_blocks cut,
+                    double tiles)
+{
+    double of_request =
+        (double)problem->segment[0].page_table.dim[1] * (double)shape->segment[0].page_size / DENSE_FEW_SM90_KEYS;
+    return of_request * (double)shape->n_seq * (double)cut.n_head <= tiles * device->n_sm;
 }
 
 /* Has the causal rule a say? */
@@ -51,16 +62,26 @@ static int64_t count_parts(const mla_cuda_device *device)
  * tiles; how few was measured. */
 static bool pays(const mla_cuda_device *device, const mla_problem *problem, const mla_shape *shape)
 {
-    row_blocks cut = cut_rows(shape);
-    double tiles =
-        (double)problem->segment[0].page_table.dim[1] * (double)shape->segment[0].page_size / DENSE_FEW_SM90_KEYS;
-    return cut.shift == 0 || tiles * (double)shape->n_seq * (double)cut.n_head <= 4.0 * device->n_sm;
+    row_blocks cut = cut_to(shape, DENSE_FEW_SM90_ROWS);
+    return cut.shift == 0 || are_few(device, problem, shape, cut, 4);
+}
+
+/* Warps of the combine kernel that share a task: as many as leave it one thread block a multiprocessor. Others would have
+ * to wait for the end of a decode thread block before they find out what to do. */
+static int32_t share_tasks(const mla_cuda_device *device, int64_t n_task)
+{
+    int32_t share = COMBINE_WARPS;
+    while (share > 1 && n_task * share > (int64_t)device->n_sm * COMBINE_WARPS) {
+        share /= 2;
+    }
+    return share;
 }
 
 static bool serves(const mla_cuda_device *device, const mla_problem *problem, const mla_shape *shape)
 {
     int64_t q_extent[3] = {shape->n_seq, shape->n_q, shape->n_head};
-    return mla_dense_sm90_accepts(device, problem, shape) && count_rows(shape) <= DENSE_FEW_SM90_ROWS &&
+    return mla_dense_sm90_accepts(device, problem, shape) &&
+           shape->n_q * cut_to(shape, DENSE_FEW_SM90_ROWS).group <= DENSE_FEW_SM90_ROWS &&
            mla_dense_sm90_is_tiled(problem->q.data, shape->q_stride, q_extent, 3);
 }
 
@@ -84,7 +105,11 @@ static mla_status build(const mla_cuda_device *device, const mla_problem *proble
                         mla_plan *plan)
 {
     const int f16 = problem->q.dtype == MLA_DTYPE_F16, narrow = shape->d_k == 512, causal = is_causal(problem, shape);
-    const int32_t rows = dense_few_sm90_padded(count_rows(shape));
+    row_blocks cut = cut_to(shape, DENSE_FEW_SM90_ROWS), smaller = cut_to(shape, DENSE_FEW_SM90_ROWS / 2);
+    if (shape->n_q * smaller.group <= DENSE_FEW_SM90_ROWS / 2 && are_few(device, problem, shape, smaller, 6)) {
+        cut = smaller;
+    }
+    const int32_t rows = dense_few_sm90_padded(shape->n_q * cut.group);
     const int size = rows / 16;
     cuda_function decode, combine;
     MLA_TRY(mla_cuda_kernel_get(device, decode_image[causal], decode_name[causal][f16][narrow][size],
@@ -96,6 +121,7 @@ static mla_status build(const mla_cuda_device *device, const mla_problem *proble
     plan->function[FUNCTION_DECODE] = decode;
     plan->function[FUNCTION_COMBINE] = combine;
     plan->arithmetic = mla_dense_sm90_arithmetic(problem);
+    plan->number[NUMBER_SHIFT] = cut.shift; /* the page table may be wider at the launch */
     plan->n_item = count_parts(device);
     plan->n_slot = 2 * count_parts(device);
     plan->workspace_bytes =
@@ -109,8 +135,8 @@ static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, co
     const mla_cuda_driver *driver = device->driver;
     const mla_segment *segment = &problem->segment[0];
     const mla_segment_shape *keys = &shape->segment[0];
-    const row_blocks cut = cut_rows(shape);
-    const int32_t rows = dense_few_sm90_padded(count_rows(shape));
+    const row_blocks cut = cut_rows(shape, (int32_t)plan->number[NUMBER_SHIFT]);
+    const int32_t rows = dense_few_sm90_padded(shape->n_q * cut.group);
     int64_t page = keys->page_size, max_length = segment->page_table.dim[1] * page;
 
     dense_few_sm90_args a;
@@ -120,8 +146,7 @@ static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, co
     a.page_table_stride = segment->page_table.stride[0];
     a.o = problem->o.data;
     a.lse = mla_tensor_present(&problem->lse) ? problem->lse.data : NULL;
-    a.to_fold = (dense_few_sm90_fold *)(uintptr_t)workspace;
-    a.arrived = (uint64_t *)(a.to_fold + DENSE_FEW_SM90_MAX_PART);
+    a.arrived = (uint64_t *)(uintptr_t)workspace;
     a.piece_o = (float *)(uintptr_t)(workspace + DENSE_FEW_SM90_WORDS_BYTES);
     a.piece_lse = a.piece_o + plan->n_slot * rows * DENSE_FEW_SM90_D_V;
     memcpy(a.o_stride, shape->o_stride, sizeof a.o_stride);
@@ -131,7 +156,7 @@ static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, co
     a.kv_shift = cut.shift;
     a.n_part = (int32_t)plan->n_item;
     a.head_per_kv = (int32_t)cut.group;
-    a.n_row = (int32_t)count_rows(shape);
+    a.n_row = (int32_t)(shape->n_q * cut.group);
     a.n_q = (int32_t)shape->n_q;
     a.causal = is_causal(problem, shape);
     a.page_size = (int32_t)page;
@@ -144,9 +169,12 @@ static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, co
     int64_t n_item = shape->n_seq * cut.n_head, n_cut = plan->n_item - 1;
     a.fold_items = n_item <= n_cut;
     a.item_cost = 4 + rows / 4;
-    a.share_pieces = n_item <= SHARE_PIECES_ITEMS;
-    const int32_t n_task = rows * 2, n_warp = DENSE_FEW_SM90_COMBINE_THREADS / 32;
-    a.combine_chunks = a.share_pieces ? n_task : n_task / n_warp;
+    const int64_t n_fold = n_item < n_cut ? n_item : n_cut;
+    a.combine_share = share_tasks(device, n_fold * DENSE_FEW_SM90_TASKS(rows));
+    a.combine_chunks = DENSE_FEW_SM90_TASKS(rows) * a.combine_share / COMBINE_WARPS;
+    while (n_fold * a.combine_chunks > 4 * device->n_sm && a.combine_chunks > 1) {
+        a.combine_chunks /= 2;
+    }
 
     cuda_tensor_map q_map, k_map, o_map; /* queries and results go in boxes of all the rows of an item */
     int64_t q_dim[5] = {shape->d_k, cut.group, cut.n_head, shape->n_q, shape->n_seq};
@@ -166,7 +194,7 @@ static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, co
     MLA_TRY(mla_dense_sm90_launch(driver, plan->function[FUNCTION_DECODE], plan->n_item, DENSE_FEW_SM90_THREADS,
                                   DENSE_FEW_SM90_SHARED_BYTES(rows, (uint32_t)shape->d_k), stream, parameters,
                                   "launching attention"));
-    int64_t grid = (n_item < n_cut ? n_item : n_cut) * a.combine_chunks;
+    int64_t grid = n_fold * a.combine_chunks;
     if (grid == 0) {
         return MLA_STATUS_OK;
     }

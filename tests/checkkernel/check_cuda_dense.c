@@ -229,6 +229,45 @@ static void check_growth(void)
     ck_cuda_end(&c[1]);
 }
 
+/* Requests that are cut once: who folds the two pieces depends on time, the bits do not. */
+static void check_pairs(void)
+{
+    require_hopper();
+    static const int64_t cases[][2] = {{1, 256}, {2, 256}, {24, 1000}};
+    for (size_t x = 0; x < sizeof cases / sizeof *cases; x++) {
+        const int64_t n_seq = cases[x][0];
+        const int64_t n_kv_head = n_seq < 24 ? 1 : 4;
+        ck_config config = dense(1, 1, 32 * n_kv_head, 576, &cases[x][1]);
+        config.n_seq = n_seq, config.n_kv_head = n_kv_head;
+        widen(&config); /* else rows are cut into blocks that are too small for it */
+        mla_problem p;
+        ck_cuda_problem c;
+        size_t mark = ck_mark(), bytes;
+        ck_context("%d requests", (int)n_seq);
+        ck_make(&config, &p);
+        ck_cuda_make(&c, &p);
+        mla_plan *plan = make_plan(&c.problem);
+        cuda_address workspace = ck_cuda_workspace(plan, &bytes);
+        mla_problem first = ck_with_new_outputs(&p, config.layout);
+        for (int i = 0; i < 60; i++) {
+            run_on(plan, &c.problem, workspace, bytes);
+            ck_cuda_fetch(&c);
+            if (i == 0) {
+                ck_compare(&p, false, CK_WORK / 3);
+                copy_alike(&first.o, &p.o);
+                copy_alike(&first.lse, &p.lse);
+            } else {
+                ck_same_bits(&first, &p, "the first and a later run");
+            }
+        }
+        mla_plan_free(plan);
+        driver()->cuMemFree_v2(workspace);
+        ck_cuda_end(&c);
+        ck_release(mark);
+    }
+    ck_context("%s", "");
+}
+
 /* From one part a request to hundreds, and from one request a part to many. */
 static void check_parts(void)
 {
@@ -367,6 +406,7 @@ const ck_test ck_cuda_dense_tests[] = {
     {.name = "dense/pages", .run = check_pages, .cuda = true},
     {.name = "dense/strides", .run = check_strides, .cuda = true},
     {.name = "dense/growth", .run = check_growth, .cuda = true},
+    {.name = "dense/pairs", .run = check_pairs, .cuda = true},
     {.name = "dense/parts", .run = check_parts, .cuda = true},
     {.name = "dense/inputs", .run = check_inputs, .cuda = true},
     {.name = "dense/hidden", .run = check_hidden, .cuda = true},

@@ -2,14 +2,53 @@
  * dense_few_combine_sm90.cu - folds the pieces of items that were cut, in their order, into o and lse.
  *
  * A task is 128 columns of 8 rows as one warp of the decode kernel has them: 32 columns in all, in two runs of 16. It is
- * four 8x8 blocks for write_blocks(). Where many items may be cut, a warp folds a task; where few, each into many pieces,
- * the eight warps of a thread block share the pieces of one task.
+ * four 8x8 blocks for write_blocks(). Where many items may be cut, a warp folds a task, or several; where few, each into
+ * many pieces, up to eight warps share the pieces of one task.
  */
 #include "dense_few_sm90.cuh"
 
 namespace {
 
 constexpr int n_thread = DENSE_FEW_SM90_COMBINE_THREADS, n_warp = n_thread / 32;
+
+/* Pieces of an item: of cuts first .. first + n - 1. n is 0 where nothing is cut. */
+struct fold {
+    int request, head, first, n;
+};
+
+/*
+ * What the thread block has to fold, by the lengths, as the decode kernel has it. That has seen the end of all that came
+ * before it, and so the lengths, when it lets this kernel begin. Called by all threads.
+ */
+__device__ __forceinline__ fold find_work(const dense_few_sm90_args &a, int index)
+{
+    __shared__ int64_t scratch[n_warp];
+    __shared__ fold work;
+    if (threadIdx.x == 0) {
+        work.n = 0;
+    }
+    const line_input in = few_line(a);
+    const line_share line = line_weigh<n_thread>(in, scratch);
+    line_item item;
+    bool found = false;
+    if (a.fold_items) { /* a thread has one request at most */
+        const int request = index / a.n_kv_head;
+        found = line.begin <= request && request < line.end;
+        item.request = request, item.copy = index % a.n_kv_head, item.length = line.length;
+        item.tiles = line_tiles(line.length);
+        item.at = line.before * a.n_kv_head + item.copy * line.mine;
+    } else if (index + 1 < line.parts) {
+        found = line_find(in, line, line_boundary(in, line, index + 1), item);
+    }
+    if (found) {
+        const line_cuts cuts = line_cuts_of(in, line, item);
+        if (a.fold_items || cuts.first == index + 1) {
+            work = {item.request, item.copy, cuts.first, cuts.n};
+        }
+    }
+    __syncthreads();
+    return work;
+}
 
 /*
  * Four blocks of 8 columns and 8 rows, as accumulators have them: block k in v[k], two rows of one column a word, are
@@ -58,127 +97,152 @@ template <int rows> struct task_place {
 };
 
 template <typename T, int rows>
-__device__ __forceinline__ void write(const dense_few_sm90_args &a, const dense_few_sm90_fold &at,
-                                      const task_place<rows> &task, const float4 (&o)[2])
+__device__ __forceinline__ void write(const dense_few_sm90_args &a, const fold &at, const task_place<rows> &task,
+                                      const float4 (&o)[2])
 {
     uint32_t v[4] = {pack(o[0].x, o[0].y, T()), pack(o[0].z, o[0].w, T()), pack(o[1].x, o[1].y, T()),
                      pack(o[1].z, o[1].w, T())};
     write_blocks<T>(a, v, at.request, at.head, task.j * 8, task.pair, task.warp, threadIdx.x % 32);
 }
 
-template <typename T, int rows> __device__ __forceinline__ void combine(const dense_few_sm90_args &a)
+/* Weights of pieces, rows side by side, from their lse. n_thread / rows threads a row. */
+template <int rows>
+__device__ __forceinline__ void weigh(const dense_few_sm90_args &a, float (*weight)[rows], const fold &here, bool tells)
 {
-    __shared__ union {
-        float weight[DENSE_FEW_SM90_MAX_PART][rows];
-        float4 partial[n_warp][32][2]; /* after it */
-    } sum_up;
-    float(&weight)[DENSE_FEW_SM90_MAX_PART][rows] = sum_up.weight;
-    static_assert(sizeof sum_up + DENSE_FEW_SM90_SHARED_BYTES(rows, 576) + 3 * 1024 <= 228 * 1024,
-                  "no room beside the decode kernel");
-    const int chunk = blockIdx.x % a.combine_chunks;
-    launch_dependents();
+    constexpr int sharing = n_thread / rows;
+    const int row = threadIdx.x / sharing, first = threadIdx.x % sharing;
+    float top = -INFINITY, sum = 0.0f;
+#pragma unroll 1
+    for (int i = first; i <= here.n; i += sharing) {
+        top = fmaxf(top, weight[i][row]);
+    }
+#pragma unroll
+    for (int d = sharing / 2; d > 0; d /= 2) {
+        top = fmaxf(top, __shfl_xor_sync(~0u, top, d));
+    }
+    const float base = top == -INFINITY ? 0.0f : top;
+#pragma unroll 1
+    for (int i = first; i <= here.n; i += sharing) {
+        const float e = exp2f(weight[i][row] - base);
+        weight[i][row] = e;
+        sum += e;
+    }
+#pragma unroll
+    for (int d = sharing / 2; d > 0; d /= 2) {
+        sum += __shfl_xor_sync(~0u, sum, d);
+    }
+    const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
+#pragma unroll 1
+    for (int i = first; i <= here.n; i += sharing) {
+        weight[i][row] *= inverse;
+    }
+    if (tells && a.lse && first == 0 && row < a.n_row) {
+        a.lse[few_row_offset(a, a.lse_stride, here.request, here.head, row)] =
+            sum == 0.0f ? a.lse_empty : (base + log2f(sum)) * a.lse_unit;
+    }
+}
+
+template <int rows> union combine_shared {
+    float weight[DENSE_FEW_SM90_MAX_PART][rows];
+    float4 partial[n_warp][32][2]; /* after it */
+};
+
+template <typename T, int rows>
+__device__ __forceinline__ void fold_pieces(const dense_few_sm90_args &a, combine_shared<rows> &sh, const fold &here,
+                                            int chunk)
+{
     const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-    wait_for_prerequisites();
-    const int4 words = __ldcg(reinterpret_cast<const int4 *>(a.to_fold + blockIdx.x / a.combine_chunks));
-    const dense_few_sm90_fold here = {words.x, words.y, words.z, words.w};
-    if (here.n == 0) {
-        return;
-    }
-    if (few_folds_pairs<rows> && chunk == 0) { /* what came too late, and what nobody waits for */
-        for (int i = thread; i < here.n; i += n_thread) {
-            a.arrived[here.first + i] = 0;
-        }
-    }
     /* the first pieces are on their way while the weights are made */
-    const task_place<rows> task(a.share_pieces ? chunk : chunk * n_warp + warp);
-    constexpr int ahead = rows == 32 ? 2 : 3; /* pieces; more registers would not fit beside the decode kernel */
-    const int begin = a.share_pieces ? warp : 0, step = a.share_pieces ? n_warp : 1;
+    const int share = a.combine_share, sharer = warp % share, next_task = a.combine_chunks * n_warp;
+    int index = (chunk * n_warp + warp) / share;
+    /* a pair is one warp's, as the decode kernel folds it */
+    const int step = here.n == 1 ? 1 : share, begin = here.n == 1 && sharer > 0 ? 2 : sharer;
+    constexpr int ahead = 3; /* pieces; more registers would not fit beside the decode kernel */
     float4 x[ahead][2];
-#pragma unroll
-    for (int i = 0; i < ahead; i++) {
-        if (begin + i * step <= here.n) {
-            task.load(a, here.first, begin + i * step, x[i]);
-        }
-    }
-
-    { /* weights: n_thread / rows threads a row */
-        constexpr int sharing = n_thread / rows;
-        const int row = thread / sharing, first = thread % sharing;
-        constexpr int most = (DENSE_FEW_SM90_MAX_PART + sharing - 1) / sharing;
-        float e[most], top = -INFINITY;
-#pragma unroll
-        for (int i = 0; i < most; i++) {
-            const int piece = i * sharing + first;
-            e[i] =
-                piece <= here.n ? __ldcg(a.piece_lse + (int64_t)line_piece(here.first, piece) * rows + row) : -INFINITY;
-            top = fmaxf(top, e[i]);
-        }
-#pragma unroll
-        for (int d = sharing / 2; d > 0; d /= 2) {
-            top = fmaxf(top, __shfl_xor_sync(~0u, top, d));
-        }
-        const float base = top == -INFINITY ? 0.0f : top;
-        float sum = 0.0f;
-#pragma unroll
-        for (int i = 0; i < most; i++) {
-            e[i] = exp2f(e[i] - base);
-            sum += e[i];
-        }
-#pragma unroll
-        for (int d = sharing / 2; d > 0; d /= 2) {
-            sum += __shfl_xor_sync(~0u, sum, d);
-        }
-        const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
-#pragma unroll
-        for (int i = 0; i < most; i++) {
-            const int piece = i * sharing + first;
-            if (piece <= here.n) {
-                weight[piece][row] = e[i] * inverse;
-            }
-        }
-        if (a.lse && chunk == 0 && first == 0 && row < a.n_row) {
-            a.lse[few_row_offset(a, a.lse_stride, here.request, here.head, row)] =
-                sum == 0.0f ? a.lse_empty : (base + log2f(sum)) * a.lse_unit;
-        }
-    }
-    __syncthreads();
-
-    float4 o[2] = {make_float4(0.0f, 0.0f, 0.0f, 0.0f), make_float4(0.0f, 0.0f, 0.0f, 0.0f)};
-    for (int from = begin; from <= here.n; from += ahead * step) {
-        if (from > begin) {
-#pragma unroll
-            for (int i = 0; i < ahead; i++) {
-                if (from + i * step <= here.n) {
-                    task.load(a, here.first, from + i * step, x[i]);
-                }
-            }
-        }
+    const auto load = [&](const task_place<rows> &task, int from) {
 #pragma unroll
         for (int i = 0; i < ahead; i++) {
             if (from + i * step <= here.n) {
-                const float w0 = weight[from + i * step][task.row], w1 = weight[from + i * step][task.row + 1];
-                add_weighted(o[0], x[i][0], w0, w1);
-                add_weighted(o[1], x[i][1], w0, w1);
+                task.load(a, here.first, from + i * step, x[i]);
             }
         }
+    };
+    load(task_place<rows>(index), begin);
+#pragma unroll 4
+    for (int i = thread; i < (here.n + 1) * rows; i += n_thread) {
+        sh.weight[i / rows][i % rows] = __ldcg(a.piece_lse + line_piece(here.first, i / rows) * rows + i % rows);
     }
-    if (!a.share_pieces) {
+    __syncthreads();
+    weigh<rows>(a, sh.weight, here, chunk == 0);
+    __syncthreads();
+
+    bool loaded = true;
+#pragma unroll 1
+    do { /* tasks: one, if warps share it */
+        const task_place<rows> task(index);
+        float4 o[2] = {make_float4(0.0f, 0.0f, 0.0f, 0.0f), make_float4(0.0f, 0.0f, 0.0f, 0.0f)};
+#pragma unroll 1
+        for (int from = begin; from <= here.n; from += ahead * step, loaded = false) {
+            if (!loaded) {
+                load(task, from);
+            }
+#pragma unroll
+            for (int i = 0; i < ahead; i++) {
+                if (from + i * step <= here.n) {
+                    const float w0 = sh.weight[from + i * step][task.row],
+                                w1 = sh.weight[from + i * step][task.row + 1];
+                    add_weighted(o[0], x[i][0], w0, w1);
+                    add_weighted(o[1], x[i][1], w0, w1);
+                }
+            }
+        }
+        if (share > 1) {
+            __syncthreads();
+            sh.partial[warp][lane][0] = o[0], sh.partial[warp][lane][1] = o[1];
+            __syncthreads();
+            if (sharer > 0) {
+                break;
+            }
+#pragma unroll 1
+            for (int w = 1; w < step; w++) {
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    const float4 y = sh.partial[warp + w][lane][i];
+                    o[i].x += y.x, o[i].y += y.y, o[i].z += y.z, o[i].w += y.w;
+                }
+            }
+        }
         write<T, rows>(a, here, task, o);
+        index += next_task;
+    } while (share == 1 && index < DENSE_FEW_SM90_TASKS(rows));
+}
+
+template <typename T, int rows> __device__ __forceinline__ void combine(const dense_few_sm90_args &a)
+{
+    __shared__ combine_shared<rows> sh;
+    static_assert(sizeof sh + DENSE_FEW_SM90_SHARED_BYTES(rows, 576) + 3 * 1024 <= 228 * 1024,
+                  "no room beside the decode kernel");
+    const int chunk = blockIdx.x % a.combine_chunks;
+    launch_dependents();
+    const fold here = find_work(a, blockIdx.x / a.combine_chunks);
+    if (here.n == 0 && blockIdx.x > 0) {
         return;
     }
-    __syncthreads();
-    sum_up.partial[warp][lane][0] = o[0], sum_up.partial[warp][lane][1] = o[1];
-    __syncthreads();
-    if (warp == 0) {
-        for (int w = 1; w < n_warp; w++) {
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const float4 x = sum_up.partial[w][lane][i];
-                o[i].x += x.x, o[i].y += x.y, o[i].z += x.z, o[i].w += x.w;
+    wait_for_prerequisites(); /* whoever waits for this kernel waits for the decode kernel as well, by thread block 0 */
+    if (here.n == 0) {
+        return;
+    }
+    if constexpr (few_folds_pairs<rows>) {
+        if (here.n == 1 && __ldcg(a.arrived + here.first) == DENSE_FEW_SM90_FOLDED) {
+            return;
+        }
+        if (chunk == 0) { /* what came too late, and what nobody waits for */
+            for (int i = threadIdx.x; i < here.n; i += n_thread) {
+                a.arrived[here.first + i] = 0;
             }
         }
-        write<T, rows>(a, here, task, o);
     }
+    fold_pieces<T, rows>(a, sh, here, chunk);
 }
 
 } // namespace

@@ -251,9 +251,10 @@ __device__ __forceinline__ void add_apart(const dense_few_sm90_args &a, float (&
     named_barrier(barrier_p, compute_threads);
 }
 
-/* A piece for others to fold. If it is the one behind a cut, who computes the one before it may be waiting for it. */
+/* A piece for others to fold. If it is the one behind the only cut, who computes the one before it may look for it. */
 template <int rows>
-__device__ __forceinline__ void leave_piece(const dense_few_sm90_args &a, const float (&o)[8][rows / 2], int piece)
+__device__ __forceinline__ void leave_piece(const dense_few_sm90_args &a, const float (&o)[8][rows / 2], int piece,
+                                            bool ends_item)
 {
     float4 *to = reinterpret_cast<float4 *>(a.piece_o) + (int64_t)piece * (rows * 128) + threadIdx.x;
 #pragma unroll
@@ -264,7 +265,7 @@ __device__ __forceinline__ void leave_piece(const dense_few_sm90_args &a, const 
             to[(m * (rows / 8) + j) * 128] = make_float4(x[0], x[1], x[2], x[3]);
         }
     }
-    if (few_folds_pairs<rows> && piece % 2 == 0) {
+    if (few_folds_pairs<rows> && piece % 2 == 0 && ends_item) {
         named_barrier(barrier_rows, compute_threads);
         if (threadIdx.x == 0) {
             store_release(a.arrived + piece / 2, DENSE_FEW_SM90_ARRIVED);
@@ -305,7 +306,7 @@ __device__ __forceinline__ void fold_in(const few_shared &sh, const tile_boxes &
 template <typename T, int rows>
 __device__ __forceinline__ bool finish(const dense_few_sm90_args &a, const tensor_map *o_map, uint32_t shared,
                                        few_shared &sh, ring<n_slot> &at, row_state<rows> &state,
-                                       float (&o)[8][rows / 2], int request, int kv_head, int piece)
+                                       float (&o)[8][rows / 2], int request, int kv_head, int piece, bool ends_item)
 {
     const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
     const auto add = [](float x, float y) { return x + y; };
@@ -351,12 +352,6 @@ __device__ __forceinline__ bool finish(const dense_few_sm90_args &a, const tenso
             a.lse[few_row_offset(a, a.lse_stride, request, kv_head, thread)] =
                 lse == -INFINITY ? a.lse_empty : lse * a.lse_unit;
         }
-        if (thread == 0 && (piece < 0 ? a.fold_items : piece % 2)) { /* the part with an item's first piece */
-            a.to_fold[a.fold_items ? request * a.n_kv_head + kv_head : blockIdx.x] = {request, kv_head,
-                                                                                      (int)blockIdx.x + 1,
-                                                                                      piece < 0 || folds ? 0
-                                                                                                         : sh.n_cut};
-        }
     }
     named_barrier(barrier_rows, compute_threads);
     bool nothing = false;
@@ -387,7 +382,7 @@ __device__ __forceinline__ bool finish(const dense_few_sm90_args &a, const tenso
         fold_in<rows>(sh, place, o);
         named_barrier(barrier_rows, compute_threads); /* all have read it */
     } else if (piece >= 0) {
-        leave_piece<rows>(a, o, piece);
+        leave_piece<rows>(a, o, piece, ends_item);
         return false;
     }
     /* blocks of 8 rows of a box, two at a time: matrix x of this lane is of block x / 2, columns 8 (x % 2) on */
@@ -593,7 +588,8 @@ __device__ void compute(const dense_few_sm90_args &a, const tensor_map *o_map, u
         q_at.next();
         const int2 note_2 = sh.note_2[segment % n_note];
         const uint32_t place = at.slot;
-        if (finish<T, rows>(a, o_map, shared, sh, at, state, o, note.x, note_2.x, note_2.y)) {
+        if (finish<T, rows>(a, o_map, shared, sh, at, state, o, note.x, note_2.x, note_2.y,
+                            end == line_tiles(length))) {
             lent = place;
         }
     }
@@ -635,13 +631,13 @@ __device__ __forceinline__ void decode(const tensor_map *q_map, const tensor_map
 
     wait_for_prerequisites();
     launch_dependents();
+    /* with one request pages need not wait for its length */
+    const int page = a.n_seq == 1 && (int64_t)thread * a.page_size < a.max_length ? __ldg(a.page_table + thread) : -1;
     const line_input in = few_line(a);
     const line_share line = line_weigh<DENSE_FEW_SM90_THREADS>(in, sh.scratch);
+    sh.page[thread] = page;
     if (thread == 0) {
         sh.line = line;
-        if (!a.fold_items) {
-            a.to_fold[part].n = 0; /* unless a segment says otherwise */
-        }
     }
     if (part >= line.parts) {
         return;
@@ -651,15 +647,16 @@ __device__ __forceinline__ void decode(const tensor_map *q_map, const tensor_map
         line_item item;
         if (part + i == line.parts) {
             if (thread == 0) {
-                sh.limit[i] = {a.n_seq, 0, 0};
+                sh.limit[i] = {a.n_seq, 0, 0, -1};
             }
         } else if (const int64_t x = line_boundary(in, line, part + i); line_find(in, line, x, item)) {
-            cut c = {item.request, item.copy, line_cut_tile(in, item, x)};
+            cut c = {item.request, item.copy, line_cut_tile(in, item, x), item.length};
             if (c.tile == item.tiles) {
                 c.tile = 0;
                 if (++c.head == a.n_kv_head) {
                     c.head = 0;
                     c.request++;
+                    c.length = -1;
                 }
             }
             sh.limit[i] = c;

@@ -16,7 +16,7 @@ constexpr int n_note = 4; /* one segment is finished while the next is computed 
 
 /* Where the walk of a thread block begins, or ends: before this tile. */
 struct cut {
-    int request, head, tile;
+    int request, head, tile, length; /* length of the request, -1: not known */
 };
 
 struct alignas(16) few_shared {
@@ -27,14 +27,14 @@ struct alignas(16) few_shared {
         other_lse[32]; /* of rows at the end of a segment; 1 / sum */
     cut limit[2];
     int folds; /* the last segment is joined with the piece behind it, which is in the ring */
-    int n_cut; /* cuts through its item */
     line_share line;
     line_item last_item; /* where the part ends */
     int there[n_slot]; /* keys of a tile that exist, 0 where its page does not; in the place of the tile's first box */
     int64_t scratch[DENSE_FEW_SM90_THREADS / 32];
+    int page[DENSE_FEW_SM90_THREADS]; /* the first of them, where there is one request */
     uint64_t full[n_slot], empty[n_slot];
     uint64_t q_full[2], q_empty[2];
-    uint64_t decided; /* folds and n_cut are set */
+    uint64_t decided; /* folds is set */
 };
 
 /* Shared memory: the ring, q in boxes of `rows` x 64 columns, P^T, the struct above. */
@@ -71,40 +71,44 @@ struct walk {
     {
         const cut from = sh.limit[0], to = sh.limit[1];
         request = from.request, head = from.head, tile = from.tile;
-        return any(a, to);
+        return any(a, to, from.length);
     }
     __device__ __forceinline__ bool next(const dense_few_sm90_args &a, const few_shared &sh)
     {
+        int known = length;
         tile = 0;
         if (++head == a.n_kv_head) {
             head = 0;
             request++;
+            known = -1;
         }
-        return !last && any(a, sh.limit[1]);
+        return !last && any(a, sh.limit[1], known);
     }
 
   private:
-    __device__ __forceinline__ bool any(const dense_few_sm90_args &a, const cut &to)
+    __device__ __forceinline__ bool any(const dense_few_sm90_args &a, const cut &to, int known_length)
     {
         if (request > to.request ||
             (request == to.request && (head > to.head || (head == to.head && tile >= to.tile)))) {
             return false;
         }
-        length = line_length(few_line(a), request);
+        length = known_length >= 0 ? known_length : line_length(few_line(a), request);
         last = request == to.request && head == to.head;
         end = last ? to.tile : line_tiles(length);
         return true;
     }
 };
 
-__device__ __forceinline__ int fetch_page(const dense_few_sm90_args &a, const walk &w, int tile)
+__device__ __forceinline__ int fetch_page(const dense_few_sm90_args &a, const few_shared &sh, const walk &w, int tile)
 {
     const int key = tile * 64;
     if (tile >= w.end || key >= w.length) {
         return -1;
     }
-    return __ldg(a.page_table + w.request * a.page_table_stride +
-                 (a.page_shift >= 0 ? key >> a.page_shift : key / a.page_size));
+    const int entry = a.page_shift >= 0 ? key >> a.page_shift : key / a.page_size;
+    return a.n_seq == 1 && entry < DENSE_FEW_SM90_THREADS
+               ? sh.page[entry]
+               : __ldg(a.page_table + w.request * a.page_table_stride + entry);
 }
 
 template <int rows, int n_box>
@@ -116,12 +120,12 @@ __device__ void load_keys(const dense_few_sm90_args &a, const tensor_map *k_map,
     walk w;
     bool cut_off = false; /* does the part end within an item that begins in it? */
     for (bool more = w.begin(a, sh); more; more = w.next(a, sh)) {
-        int pages = -1, ahead = fetch_page(a, w, w.tile + lane); /* of 32 tiles, one a lane, and of the next 32 */
+        int pages = -1, ahead = fetch_page(a, sh, w, w.tile + lane); /* of 32 tiles, one a lane, and of the next 32 */
         for (int tile = w.tile; tile < w.end; tile++) {
             const int i = (tile - w.tile) & 31;
             if (i == 0) {
                 pages = ahead;
-                ahead = fetch_page(a, w, tile + 32 + lane);
+                ahead = fetch_page(a, sh, w, tile + 32 + lane);
             }
             const int page_read = __shfl_sync(~0u, pages, i);
             const bool known = page_read >= 0 && page_read < a.n_page;
@@ -165,11 +169,10 @@ __device__ void load_keys(const dense_few_sm90_args &a, const tensor_map *k_map,
         const int n = line_cuts_of(few_line(a), sh.line, sh.last_item).n;
         folds = few_folds_pairs<rows> && n == 1 && load_acquire(a.arrived + cut) == DENSE_FEW_SM90_ARRIVED;
         if (folds) {
-            a.arrived[cut] = 0;
+            a.arrived[cut] = DENSE_FEW_SM90_FOLDED;
             fence_async_proxy_all();
         }
         sh.folds = folds;
-        sh.n_cut = n;
         barrier_arrive(shared_address(&sh.decided));
     }
     if (!__shfl_sync(~0u, folds, 0)) {

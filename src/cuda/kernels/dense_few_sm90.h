@@ -23,7 +23,7 @@ enum {
 #define DENSE_FEW_SM90_QS(rows) ((rows) < 32 ? 2 : 1) /* how many q */
 #define DENSE_FEW_SM90_Q_BYTES(rows, d_k) (DENSE_FEW_SM90_QS(rows) * (rows) * (d_k) * 2)
 #define DENSE_FEW_SM90_P_BYTES(rows) ((rows) * 64 * 2)
-#define DENSE_FEW_SM90_SMALL_BYTES 2560
+#define DENSE_FEW_SM90_SMALL_BYTES 3328
 #define DENSE_FEW_SM90_SHARED_BYTES(rows, d_k)                                                        \
     (DENSE_FEW_SM90_SLOTS * 8192 + DENSE_FEW_SM90_Q_BYTES(rows, d_k) + DENSE_FEW_SM90_P_BYTES(rows) + \
      DENSE_FEW_SM90_SMALL_BYTES)
@@ -34,25 +34,23 @@ static inline int32_t dense_few_sm90_padded(int64_t rows)
     return rows <= 8 ? 8 : rows <= 16 ? 16 : 32;
 }
 
-/* At the head of the workspace: to_fold and arrived. */
+/* The combine kernel's work on an item, in units of a warp, or of warps that share its pieces. */
+#define DENSE_FEW_SM90_TASKS(rows) ((rows) * 2)
+
+/* At the head of the workspace: arrived. */
 #define DENSE_FEW_SM90_WORDS_BYTES 4096
 
-/* In arrived[]. Nothing of it is left behind when a call ends. */
+/* In arrived[]. The former is never left behind when a call ends. */
 #define DENSE_FEW_SM90_ARRIVED 0x6d6c612066657721ull
-
-/* Pieces of an item, for the combine kernel: of cuts first .. first + n - 1. n is 0 where nothing is cut. */
-typedef struct dense_few_sm90_fold {
-    int32_t request, head, first, n;
-} dense_few_sm90_fold;
+#define DENSE_FEW_SM90_FOLDED 0x6d6c612066657722ull
 
 /* Arguments of the decode kernels beside the three tensor maps, and of the combine kernel. */
 typedef struct dense_few_sm90_args {
-    const int32_t *length;        /* [n_seq] */
-    const int32_t *page_table;    /* [n_seq][..] */
-    void *o;                      /* for the combine kernel: decode has a tensor map */
-    float *lse;                   /* may be null */
-    dense_few_sm90_fold *to_fold; /* by item where fold_items is set, else by cut: [p] is cut p + 1 */
-    uint64_t *arrived; /* [n_part], by cut: is the piece behind it there? Anything but DENSE_FEW_SM90_ARRIVED says no */
+    const int32_t *length;     /* [n_seq] */
+    const int32_t *page_table; /* [n_seq][..] */
+    void *o;                   /* for the combine kernel: decode has a tensor map */
+    float *lse;                /* may be null */
+    uint64_t *arrived; /* [n_part], by cut: ARRIVED if the piece behind it is there, FOLDED once it has been folded */
     float *piece_o;    /* [2 n_part][8 x 64 columns][rows / 8][4 warps][32 lanes][4] fp32, normalised */
     float *piece_lse;  /* [2 n_part][padded rows] base 2 */
     int64_t page_table_stride;
@@ -71,9 +69,9 @@ typedef struct dense_few_sm90_args {
     int32_t n_page;
     int32_t max_length;     /* keys that a row of the page table can hold: lengths beyond it are cut */
     int32_t item_cost;      /* what beginning and ending an item costs, in quarters of a tile */
-    int32_t fold_items;     /* are there fewer items than cuts? */
+    int32_t fold_items;     /* are there fewer items than cuts? The combine kernel then goes by item, else by cut */
     int32_t combine_chunks; /* thread blocks of the combine kernel for one item or cut at most */
-    int32_t share_pieces;   /* the warps of a thread block there share the pieces of one task; else each has tasks */
+    int32_t combine_share;  /* warps there that share the pieces of one task: 1, 2, 4 or 8 */
     float scale_log2;       /* softmax scale * log2(e) */
     float lse_unit;         /* ln(2), or 1 for base 2 */
     float lse_empty;        /* lse of a row that sees no key */

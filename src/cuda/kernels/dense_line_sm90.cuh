@@ -52,6 +52,7 @@ __device__ __forceinline__ int64_t line_divide(int64_t a, int64_t b)
  * one copy. */
 struct line_share {
     int begin, end;
+    int length; /* of the last of them */
     int64_t before, mine;
     int64_t step; /* all of the line = step * parts + rest */
     int rest;
@@ -67,9 +68,11 @@ __device__ __forceinline__ line_share line_weigh(const line_input &in, int64_t (
     line.begin = min(thread * each, in.n_seq);
     line.end = min(line.begin + each, in.n_seq);
     line.mine = 0;
+    line.length = 0;
 #pragma unroll 4
     for (int i = line.begin; i < line.end; i++) {
-        line.mine += line_weight(in, line_length(in, i));
+        line.length = line_length(in, i);
+        line.mine += line_weight(in, line.length);
     }
     int64_t up_to = line.mine;
 #pragma unroll
@@ -117,7 +120,7 @@ __device__ __forceinline__ int line_boundary_from(const line_input &in, const li
 
 /* An item on the line. */
 struct line_item {
-    int request, copy, tiles;
+    int request, copy, length, tiles;
     int64_t at;
 };
 
@@ -128,13 +131,15 @@ __device__ __forceinline__ bool line_find(const line_input &in, const line_share
         return false;
     }
     int64_t at = line.before * in.n_copy;
-    int request = line.begin;
-    int weight = line.end - line.begin == 1 ? (int)line.mine : line_weight(in, line_length(in, request));
+    int request = line.begin, length = line.end - request == 1 ? line.length : line_length(in, request),
+        weight = line_weight(in, length);
     while (x >= at + (int64_t)weight * in.n_copy) {
         at += (int64_t)weight * in.n_copy;
-        weight = line_weight(in, line_length(in, ++request));
+        length = line_length(in, ++request);
+        weight = line_weight(in, length);
     }
     item.request = request;
+    item.length = length;
     item.copy = in.n_copy == 1 ? 0 : (int)line_divide(x - at, weight);
     item.tiles = (weight - in.item_cost) / 4;
     item.at = at + (int64_t)item.copy * weight;

@@ -107,7 +107,7 @@ typedef void (*mla_qk_kernel)(const float *q, const float *block, int64_t panel_
  * n_key rows, and scored for one panel; col is a multiple of col_panel. Behind the addresses of the rows stand
  * MLA_LOAD_AHEAD more, of readable rows as long, which are fetched and whose values change nothing.
  */
-#define MLA_LOAD_AHEAD 12
+#define MLA_LOAD_AHEAD 6
 typedef void (*mla_load_qk_kernel)(const float *q, const void *const *row, int64_t n_key, int64_t n_col, int64_t col,
                                    int32_t n_row, bool accumulate, float *block, int64_t panel_stride, float *s);
 

@@ -336,6 +336,28 @@ static void load_and_score(const mla_task_state *t, mla_load_qk_kernel load_qk, 
     }
 }
 
+/* What a call needs is looked up once: between tiles nothing of it is in the first-level cache. */
+static void add_values(const mla_task_state *t, int32_t g, const mla_key_rows *rows, bool apart,
+                       const mla_panel_result *result, mla_prefetch *ahead)
+{
+    int64_t cp = t->run->kernels->col_panel, d_v = t->run->shape->d_v, n_panel = t->n_panel, n_key = rows->n_key;
+    int64_t s_stride = t->run->layout.s_stride, panel_stride = t->run->layout.panel_stride;
+    const float *s = t->s, *v = value_block(t, g);
+    mla_pv_kernel pv = t->run->kernels->pv;
+    for (int64_t c = 0; c < d_v; c += cp, v += panel_stride) {
+        int32_t n_col = (int32_t)(d_v - c < cp ? d_v - c : cp);
+        for (int64_t panel = 0; panel < n_panel; panel++) {
+            const float *p = s + panel * s_stride;
+            float *o = result[panel].o + c * MLA_ROW_PANEL;
+            if (apart) {
+                pv_apart(t, g, rows, panel, p, v, n_col, o, ahead);
+            } else {
+                pv(p, v, n_key, result[panel].n_row, n_col, o, ahead);
+            }
+        }
+    }
+}
+
 void mla_panel_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, const mla_key_rows *next,
                       const mla_panel_result *result)
 {
@@ -344,7 +366,7 @@ void mla_panel_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, co
         attend_rows(t, g, rows, next, result);
         return;
     }
-    int64_t cp = t->run->kernels->col_panel, s_stride = t->run->layout.s_stride;
+    int64_t s_stride = t->run->layout.s_stride;
     mla_prefetch ahead = mla_panel_prefetch(t, g, next, MLA_LOAD_KEYS | MLA_LOAD_VALUES);
     mla_load_qk_kernel load_qk = loads_meanwhile(t, g);
     if (load_qk) {
@@ -353,7 +375,9 @@ void mla_panel_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, co
         }
         load_and_score(t, load_qk, (int64_t)mla_dtype_size(t->run->problem->segment[g].k.dtype), rows, next, t->s,
                        s_stride);
-        ahead = (mla_prefetch){0};
+        ahead = mla_panel_prefetch(t, g, next, MLA_LOAD_VALUES);
+        int64_t lines = (ahead.row_bytes + 63) / 64; /* what a tile has no time for is fetched when it is converted */
+        ahead.lines_per_step = ahead.lines_per_step < lines ? ahead.lines_per_step : lines;
     } else {
         mla_panel_load_block(t, g, rows, MLA_LOAD_KEYS | MLA_LOAD_VALUES);
         mla_panel_scores(t, rows->n_key, t->s, s_stride, &ahead);
@@ -364,10 +388,5 @@ void mla_panel_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, co
         mla_panel_softmax(t, g, rows, partial, panel, t->s + panel * s_stride, &result[panel]);
     }
 
-    for (int64_t c = 0; c < t->run->shape->d_v; c += cp) {
-        for (int64_t panel = 0; panel < t->n_panel; panel++) {
-            mla_panel_values(t, g, rows, apart, panel, c, t->s + panel * s_stride, result[panel].o + c * MLA_ROW_PANEL,
-                             &ahead);
-        }
-    }
+    add_values(t, g, rows, apart, result, &ahead);
 }

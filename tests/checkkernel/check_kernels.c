@@ -300,7 +300,13 @@ static void pv_once(const kernel_case *k, int64_t n_key, int32_t n_row, int32_t 
     for (int64_t i = 0; i < MLA_ROW_PANEL * cp; i++) {
         before[i] = o[i] = i / cp < n_row && i % cp < n_col ? (float)ck_normal(r) : 0;
     }
-    mla_prefetch ahead = nothing_ahead();
+    const char *row[3] = {(const char *)p, (const char *)v, (const char *)o}; /* what is fetched changes nothing */
+    mla_prefetch ahead = {.row = row,
+                          .n_row = ck_below(r, 4),
+                          .row_step = 1,
+                          .row_bytes = ck_between(r, 2, 4096),
+                          .n_piece = 1,
+                          .lines_per_step = ck_between(r, 1, 64)};
     k->table->pv(p, v, n_key, n_row, n_col, o, &ahead);
     for (int32_t lane = 0; lane < n_row; lane++) {
         for (int32_t c = 0; c < n_col; c++) {

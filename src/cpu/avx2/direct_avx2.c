@@ -12,21 +12,10 @@
 #include <immintrin.h>
 #include <string.h>
 
+#include "next_row_avx2.h"
 #include "tables_avx2.h"
 
 enum { COL_PANEL = MLA_AVX2_COL_PANEL, ROWS = MLA_ROW_PANEL, TILE_KEYS = 6, STEP = 16 };
-
-/* A row to be fetched while a tile is computed, some bytes per round. */
-typedef struct next_row {
-    const char *at;
-    int64_t step;
-} next_row;
-
-static next_row take_row(mla_prefetch *ahead, int64_t n_round, const void *otherwise)
-{
-    const char *at = mla_prefetch_row(ahead);
-    return at ? (next_row){at, ahead->row_bytes / (n_round > 0 ? n_round : 1) + 1} : (next_row){otherwise, 0};
-}
 
 /* An instruction is a line. clang-format would join them. */
 /* clang-format off */
@@ -36,10 +25,6 @@ static next_row take_row(mla_prefetch *ahead, int64_t n_round, const void *other
 #define ASM_MASK /* ymm15: the upper half of each lane */  \
     "vpcmpeqd %%ymm15, %%ymm15, %%ymm15\n\t"               \
     "vpslld $16, %%ymm15, %%ymm15\n\t"
-
-#define ASM_FETCH                 \
-    "prefetcht1 (%[next])\n\t"    \
-    "add %[step], %[next]\n\t"
 
 /* ---- scores: 6 keys by 16 rows ------------------------------------------------------------------------------------ */
 

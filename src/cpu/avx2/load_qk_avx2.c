@@ -4,7 +4,8 @@
  * Converting a block by itself takes 2 to 4 % of the time with 128 heads and a sixth with 16, nearly all of it waiting for
  * lines of the block to come from the second-level cache and to go back there. Multiply-adds of a score tile leave stores
  * and a third of the instruction slots unused, and wait for neither. So each tile converts the six keys of the next one, 24
- * columns of a key in a round of four columns, and fetches those MLA_LOAD_AHEAD further on, evenly.
+ * columns of a key in a round of four columns, and fetches those MLA_LOAD_AHEAD further on, evenly: from the third-level
+ * cache mostly, where the values' pass over the block before has brought them.
  */
 #include <immintrin.h>
 

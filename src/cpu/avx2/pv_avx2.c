@@ -3,10 +3,12 @@
  *
  * A tile is 4 rows by 24 columns: 12 accumulators that stay in registers over the whole key block, 3 vectors of v, 1
  * broadcast probability; in assembly, for the reasons given in qk_avx2.c. When few columns of the last panel are in use,
- * 8 rows by 8 columns.
+ * 8 rows by 8 columns. Where many lines of the next block are to be fetched, for few row panels have to do it all, a tile
+ * fetches a row meanwhile; a few lines are fetched between tiles.
  */
 #include <immintrin.h>
 
+#include "next_row_avx2.h"
 #include "tables_avx2.h"
 
 enum { COL_PANEL = MLA_AVX2_COL_PANEL, ROWS = MLA_ROW_PANEL };
@@ -55,42 +57,53 @@ enum { COL_PANEL = MLA_AVX2_COL_PANEL, ROWS = MLA_ROW_PANEL };
     "vmovups %%ymm" #i ", 32*" #i "(%[o])\n\t"
 
 /* The sums of ZERO24, STEP24 and ADD24 for four rows, in the same order. */
-static void tile_4x24(const float *restrict p, const float *restrict v, int64_t n_key, float *restrict o)
-{
-    int64_t round;
-    p += 2 * ROWS;
-    v += 32;
-    __asm__ volatile(
-        ASM_ALL(ASM_ZERO)
-        "mov %[n_key], %[round]\n\t"
-        "shr $2, %[round]\n\t"
-        "jz 2f\n\t"
-        ".p2align 5\n\t"
-        "1:\n\t" /* four keys */
-        ASM_KEY(0)
-        ASM_KEY(1)
-        ASM_KEY(2)
-        ASM_KEY(3)
-        "add $256, %[p]\n\t"
-        "add $384, %[v]\n\t"
-        "dec %[round]\n\t"
-        "jnz 1b\n\t"
-        "2:\n\t"
-        "and $3, %[n_key]\n\t"
-        "jz 4f\n\t"
-        "3:\n\t" /* one key */
-        ASM_KEY(0)
-        "add $64, %[p]\n\t"
-        "add $96, %[v]\n\t"
-        "dec %[n_key]\n\t"
-        "jnz 3b\n\t"
-        "4:\n\t"
-        ASM_ALL(ASM_ADD)
-        "vzeroupper"
-        : [p] "+r"(p), [v] "+r"(v), [n_key] "+r"(n_key), [round] "=&r"(round)
-        : [o] "r"(o)
-        : "cc", "memory", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
+#define TILE_4X24(FETCH)                                                                                         \
+    int64_t round;                                                                                               \
+    p += 2 * ROWS;                                                                                               \
+    v += 32;                                                                                                     \
+    __asm__ volatile(                                                                                            \
+        ASM_ALL(ASM_ZERO)                                                                                        \
+        "mov %[n_key], %[round]\n\t"                                                                             \
+        "shr $2, %[round]\n\t"                                                                                   \
+        "jz 2f\n\t"                                                                                              \
+        ".p2align 5\n\t"                                                                                         \
+        "1:\n\t" /* four keys */                                                                                 \
+        ASM_KEY(0)                                                                                               \
+        ASM_KEY(1)                                                                                               \
+        ASM_KEY(2)                                                                                               \
+        ASM_KEY(3)                                                                                               \
+        FETCH                                                                                                    \
+        "add $256, %[p]\n\t"                                                                                     \
+        "add $384, %[v]\n\t"                                                                                     \
+        "dec %[round]\n\t"                                                                                       \
+        "jnz 1b\n\t"                                                                                             \
+        "2:\n\t"                                                                                                 \
+        "and $3, %[n_key]\n\t"                                                                                   \
+        "jz 4f\n\t"                                                                                              \
+        "3:\n\t" /* one key */                                                                                   \
+        ASM_KEY(0)                                                                                               \
+        "add $64, %[p]\n\t"                                                                                      \
+        "add $96, %[v]\n\t"                                                                                      \
+        "dec %[n_key]\n\t"                                                                                       \
+        "jnz 3b\n\t"                                                                                             \
+        "4:\n\t"                                                                                                 \
+        ASM_ALL(ASM_ADD)                                                                                         \
+        "vzeroupper"                                                                                             \
+        : [p] "+r"(p), [v] "+r"(v), [n_key] "+r"(n_key), [round] "=&r"(round), [next] "+r"(next.at)              \
+        : [o] "r"(o), [step] "r"(next.step)                                                                      \
+        : "cc", "memory", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
           "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+
+#define TILE_4X24_ARGUMENTS \
+    const float *restrict p, const float *restrict v, int64_t n_key, float *restrict o, next_row next
+
+static void tile_4x24(TILE_4X24_ARGUMENTS)
+{
+    TILE_4X24()
+}
+static void tile_4x24_and_fetch(TILE_4X24_ARGUMENTS)
+{
+    TILE_4X24(ASM_FETCH)
 }
 
 /* clang-format on */
@@ -115,6 +128,12 @@ static void tile_8x8(const float *restrict p, const float *restrict v, int64_t n
     ROWS8(ADD8)
 }
 
+/* Is a row per tile, or half of one, what is to be fetched? */
+static bool fetches_whole_rows(const mla_prefetch *ahead, int64_t n_round)
+{
+    return ahead->n_piece == 1 && ahead->row_bytes <= 64 * n_round && ahead->lines_per_step * 128 >= ahead->row_bytes;
+}
+
 void mla_pv_f32_avx2(const float *p, const float *v, int64_t n_key, int32_t n_row, int32_t n_col, float *o,
                      mla_prefetch *ahead)
 {
@@ -125,9 +144,14 @@ void mla_pv_f32_avx2(const float *p, const float *v, int64_t n_key, int32_t n_ro
         return;
     }
     int32_t r = 0;
+    bool whole_rows = fetches_whole_rows(ahead, n_key / 4);
     for (; r + 2 <= n_row; r += 4) { /* three of four rows in use still beat one row at a time */
-        tile_4x24(p + r, v, n_key, o + r * COL_PANEL);
-        mla_prefetch_step(ahead);
+        if (whole_rows) {
+            tile_4x24_and_fetch(p + r, v, n_key, o + r * COL_PANEL, take_row(ahead, n_key / 4, p));
+        } else {
+            tile_4x24(p + r, v, n_key, o + r * COL_PANEL, (next_row){0});
+            mla_prefetch_step(ahead);
+        }
     }
     if (r < n_row) {
         tile_1x24(p + r, v, n_key, o + r * COL_PANEL);

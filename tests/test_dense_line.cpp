@@ -128,6 +128,7 @@ void test_boundaries_cut_as_defined(void **)
         line l;
         make(l);
         std::vector<std::vector<int>> cuts(l.items.size()); /* boundaries that cut the item, in order */
+        std::vector<int> folders(l.items.size());           /* boundaries that find themselves the first of them */
         size_t of = 0;
         for (int p = 0; p <= l.share.parts; p++) {
             const int64_t x = l.all * p / l.share.parts;
@@ -150,11 +151,14 @@ void test_boundaries_cut_as_defined(void **)
                 assert_true(tile >= l.in.least_piece && tile <= item.tiles - l.in.least_piece);
                 cuts[of].push_back(p);
             }
+            const line_cuts found = line_cuts_of(l.in, l.share, item);
+            folders[of] += p > 0 && found.n > 0 && found.first == p;
         }
         for (size_t i = 0; i < l.items.size(); i++) {
             const place &at = l.items[i];
             const line_cuts found = line_cuts_of(l.in, l.share, {at.request, at.copy, 0, at.tiles, at.at});
             assert_int_equal(found.n, (int)cuts[i].size());
+            assert_int_equal(folders[i], found.n > 0); /* whoever goes by cuts folds an item once */
             for (int j = 0; j < found.n; j++) {
                 assert_int_equal(found.first + j,
                                  cuts[i][(size_t)j]); /* no boundary between two cuts misses the item */

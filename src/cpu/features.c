@@ -44,6 +44,22 @@ bool mla_cpu_tiles_granted(void)
     return granted;
 }
 
+static bool forgets;
+
+static void ask_for_vendor(void)
+{
+    uint32_t max, b, c, d;
+    forgets =
+        __get_cpuid(0, &max, &b, &c, &d) && b == signature_AMD_ebx && c == signature_AMD_ecx && d == signature_AMD_edx;
+}
+
+bool mla_cpu_forgets_fetches(void)
+{
+    static pthread_once_t asked = PTHREAD_ONCE_INIT;
+    pthread_once(&asked, ask_for_vendor);
+    return forgets;
+}
+
 mla_cpu_features mla_cpu_features_detect(void)
 {
     mla_cpu_features features = {0};
@@ -83,6 +99,11 @@ mla_cpu_features mla_cpu_features_detect(void)
     return (mla_cpu_features){0};
 }
 #endif
+
+bool mla_cpu_forgets_fetches(void)
+{
+    return false;
+}
 
 bool mla_cpu_tiles_granted(void)
 {

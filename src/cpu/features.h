@@ -17,6 +17,9 @@ typedef struct mla_cpu_features {
 
 mla_cpu_features mla_cpu_features_detect(void);
 
+/* Does the processor drop prefetches while its queue of requests to memory is full? AMD's do; nobody promises either. */
+bool mla_cpu_forgets_fetches(void);
+
 /* Whether the process may use tiles. Asks the system for them, the first time, which changes the process: the system saves
  * their 8 KiB in frames of signals from then on and refuses signal stacks that such a frame does not fit on. So it is for
  * those who mean to use them. */

@@ -188,6 +188,7 @@ typedef struct mla_stream_block {
     mla_stream_part k[2], v[2];
     int32_t n_k_part, n_v_part;
     bool odd; /* the first key pairs with one before the block: pairs do not depend on where the visible part begins */
+    bool fetch_again; /* mla_cpu_forgets_fetches() */
     int64_t n_key;
     int32_t n_row;        /* 1 .. MLA_STREAM_ROWS */
     int64_t stride;       /* floats from one row to the next in q and in o */

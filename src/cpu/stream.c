@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "features.h"
 #include "result.h"
 #include "task.h"
 
@@ -191,6 +192,7 @@ void mla_stream_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, c
         }
     }
     mla_stream_block block = {
+        .fetch_again = mla_cpu_forgets_fetches(),
         .odd = !list && rows->position[0] % 2 != 0,
         .n_key = rows->n_key,
         .n_row = (int32_t)t->n_row,

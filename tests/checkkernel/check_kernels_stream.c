@@ -87,6 +87,7 @@ static void make_step(const kernel_case *k, const step_shape *shape, step *t, ck
         }
     }
     b->odd = shape->odd;
+    b->fetch_again = ck_below(r, 2) == 0; /* changes no result */
     b->n_key = shape->n_key;
     b->n_row = shape->n_row;
     int64_t q_rows = shape->n_row + shape->n_row % 2; /* a row of zeros behind an odd number of them */

@@ -147,7 +147,9 @@ static int64_t rows_of_task(const mla_problem *problem, const mla_shape *shape, 
 }
 
 typedef struct plan_count {
-    int64_t n_item, n_combine, n_slot, cost;
+    int64_t n_item, n_combine, n_slot;
+    int64_t most_rows;        /* of a task */
+    int64_t cost, work;       /* of all tasks as whole items; of all items */
     int64_t n_chunk, n_split; /* chunks outside whole items, and the tasks that they are of */
 } plan_count;
 
@@ -168,25 +170,41 @@ static int64_t cost_of_chunk(const mla_plan *plan, int64_t n_key, int64_t n_row)
     return n_key * (n_row + passes * plan->geometry.key_cost) + n_row * MLA_PLAN_SLOT_COST;
 }
 
-/* A chunk, cut by rows into `parts` pieces or as many as there are panels, into item[] unless it is NULL; how many. */
-static int64_t add_chunk(const mla_plan *plan, mla_work_item base, int64_t parts, mla_work_item *item)
+/* Where a walk leaves what it finds; NULL: it only counts. */
+typedef struct plan_lists {
+    mla_work_item *item;
+    mla_combine_item *combine;
+    int64_t *cost; /* of item[] */
+} plan_lists;
+
+static void put_item(const plan_lists *to, const mla_work_item *item, plan_count *count)
 {
-    int64_t panel = plan->geometry.row_panel, n_panel = (base.row_end - base.row_begin + panel - 1) / panel;
-    int64_t step = (n_panel + parts - 1) / parts * panel, row_end = base.row_end, n = 0;
-    for (; base.row_begin < row_end; base.row_begin += step, base.slot += step / panel, n++) {
-        base.row_end = base.row_begin + step < row_end ? base.row_begin + step : row_end;
-        base.cost = cost_of_chunk(plan, base.kv_end - base.kv_begin, base.row_end - base.row_begin);
-        if (item) {
-            item[n] = base;
-        }
+    if (to->item) {
+        to->item[count->n_item] = *item;
     }
-    return n;
+    if (to->cost) {
+        to->cost[count->n_item] = item->cost;
+    }
+    count->n_item++;
+    count->work += item->cost;
+}
+
+/* A chunk, cut by rows into `parts` pieces or as many as there are panels. */
+static void put_chunk(const mla_plan *plan, mla_work_item item, int64_t parts, const plan_lists *to, plan_count *count)
+{
+    int64_t panel = plan->geometry.row_panel, n_panel = (item.row_end - item.row_begin + panel - 1) / panel;
+    int64_t step = (n_panel + parts - 1) / parts * panel, row_end = item.row_end;
+    for (; item.row_begin < row_end; item.row_begin += step, item.slot += step / panel) {
+        item.row_end = item.row_begin + step < row_end ? item.row_begin + step : row_end;
+        item.cost = cost_of_chunk(plan, item.kv_end - item.kv_begin, item.row_end - item.row_begin);
+        put_item(to, &item, count);
+    }
 }
 
 /* One walk over all tasks serves counting and filling, so the two cannot disagree. An empty task still has its output to
  * write. */
 static plan_count walk_tasks(const mla_problem *problem, const mla_shape *shape, const mla_plan *plan,
-                             const plan_cut *cut, mla_work_item *item, mla_combine_item *combine)
+                             const plan_cut *cut, const plan_lists *to)
 {
     plan_count count = {0};
     int64_t split = plan->geometry.split_keys, panel = plan->geometry.row_panel;
@@ -198,17 +216,15 @@ static plan_count walk_tasks(const mla_problem *problem, const mla_shape *shape,
             int64_t cost = cost_of_whole(plan, range.n_key, rows);
             bool whole = range.n_chunk <= 1 || cost <= cut->limit;
             int64_t n_panel = (rows + panel - 1) / panel;
+            count.most_rows = rows > count.most_rows ? rows : count.most_rows;
             for (int32_t kv_head = 0; kv_head < shape->n_kv_head; kv_head++) {
                 count.cost += cost;
                 mla_work_item base = {.seq = seq, .row_begin = row, .row_end = row + rows, .kv_head = kv_head};
                 if (whole) {
-                    if (item) {
-                        base.segment = -1;
-                        base.slot = -1;
-                        base.cost = cost;
-                        item[count.n_item] = base;
-                    }
-                    count.n_item++;
+                    base.segment = -1;
+                    base.slot = -1;
+                    base.cost = cost;
+                    put_item(to, &base, &count);
                     continue;
                 }
                 int64_t first_slot = count.n_slot, left = range.n_chunk;
@@ -220,7 +236,7 @@ static plan_count walk_tasks(const mla_problem *problem, const mla_shape *shape,
                         base.slot = count.n_slot;
                         base.task_slot = first_slot;
                         int64_t parts = left <= cut->tail ? cut->tail_parts : 1;
-                        count.n_item += add_chunk(plan, base, parts, item ? item + count.n_item : NULL);
+                        put_chunk(plan, base, parts, to, &count);
                         count.n_slot += n_panel;
                         left--;
                     }
@@ -228,9 +244,9 @@ static plan_count walk_tasks(const mla_problem *problem, const mla_shape *shape,
                 count.n_chunk += range.n_chunk;
                 count.n_split++;
                 for (int64_t i = 0; i < n_panel; i++) {
-                    if (combine) {
+                    if (to->combine) {
                         int64_t begin = row + i * panel;
-                        combine[count.n_combine] = (mla_combine_item){
+                        to->combine[count.n_combine] = (mla_combine_item){
                             .seq = seq,
                             .kv_head = kv_head,
                             .row_begin = begin,
@@ -269,28 +285,19 @@ static int by_cost(const void *a, const void *b)
 
 /* One way of sharing out the work. */
 typedef struct plan_draft {
-    plan_count count;
-    mla_work_item *item;
-    mla_combine_item *combine;
-    int64_t cost; /* of the worker that ends last */
     plan_cut cut;
+    plan_count count;
+    int64_t cost; /* of the worker that ends last */
 } plan_draft;
-
-static void drop_draft(plan_draft *draft)
-{
-    free(draft->item);
-    free(draft->combine);
-    *draft = (plan_draft){0};
-}
 
 /* What the busiest worker does when each, as soon as it is free, takes the next item. load [n_worker] is kept as a heap:
  * the worker that is free first is number 0, and none is free before its parent (i - 1) / 2. */
-static int64_t busiest(const plan_draft *draft, int64_t *load, int64_t n_worker)
+static int64_t busiest(const int64_t *cost, int64_t n_item, int64_t *load, int64_t n_worker)
 {
     int64_t most = 0;
     memset(load, 0, (size_t)n_worker * sizeof *load);
-    for (int64_t i = 0; i < draft->count.n_item; i++) {
-        int64_t now = load[0] + draft->item[i].cost, at = 0;
+    for (int64_t i = 0; i < n_item; i++) {
+        int64_t now = load[0] + cost[i], at = 0;
         most = now > most ? now : most;
         for (int64_t child; (child = 2 * at + 1) < n_worker; at = child) {
             child += child + 1 < n_worker && load[child + 1] < load[child];
@@ -304,24 +311,33 @@ static int64_t busiest(const plan_draft *draft, int64_t *load, int64_t n_worker)
     return most;
 }
 
+static int downwards(const void *a, const void *b)
+{
+    const int64_t *x = a, *y = b;
+    return *x < *y ? 1 : *x > *y ? -1 : 0;
+}
+
+static mla_status fail_for_memory(int64_t n_item)
+{
+    return mla_fail(MLA_STATUS_OUT_OF_MEMORY, "plan of %lld items does not fit into memory", (long long)n_item);
+}
+
 /* Cut in a way that makes `count`; load: room for a number per worker. */
 static mla_status make_draft(const mla_problem *problem, const mla_shape *shape, const mla_plan *plan,
                              const plan_cut *cut, plan_count count, int64_t *load, plan_draft *draft)
 {
-    *draft = (plan_draft){.count = count,
-                          .cut = *cut,
-                          .item = calloc(count.n_item ? (size_t)count.n_item : 1, sizeof *draft->item),
-                          .combine = calloc(count.n_combine ? (size_t)count.n_combine : 1, sizeof *draft->combine)};
-    if (!draft->item || !draft->combine) {
-        drop_draft(draft);
-        return mla_fail(MLA_STATUS_OUT_OF_MEMORY, "plan of %lld items does not fit into memory",
-                        (long long)count.n_item);
+    *draft = (plan_draft){.cut = *cut, .count = count, .cost = count.cost};
+    if (plan->n_worker == 1) {
+        return MLA_STATUS_OK;
     }
-    walk_tasks(problem, shape, plan, cut, draft->item, draft->combine);
-    if (plan->n_worker > 1) {
-        qsort(draft->item, (size_t)count.n_item, sizeof *draft->item, by_cost); /* longest first */
+    int64_t *cost = calloc(count.n_item ? (size_t)count.n_item : 1, sizeof *cost);
+    if (!cost) {
+        return fail_for_memory(count.n_item);
     }
-    draft->cost = busiest(draft, load, plan->n_worker);
+    walk_tasks(problem, shape, plan, cut, &(plan_lists){.cost = cost});
+    qsort(cost, (size_t)count.n_item, sizeof *cost, downwards);
+    draft->cost = busiest(cost, count.n_item, load, plan->n_worker);
+    free(cost);
     return MLA_STATUS_OK;
 }
 
@@ -329,21 +345,22 @@ static mla_status make_draft(const mla_problem *problem, const mla_shape *shape,
 static mla_status try_draft(const mla_problem *problem, const mla_shape *shape, const mla_plan *plan,
                             const plan_cut *cut, int64_t *load, plan_draft *best)
 {
-    plan_count count = walk_tasks(problem, shape, plan, cut, NULL, NULL);
+    plan_count count = walk_tasks(problem, shape, plan, cut, &(plan_lists){0});
     if ((size_t)count.n_slot > MLA_PLAN_MAX_SLOT_BYTES / plan->geometry.slot_bytes) {
         return MLA_STATUS_OK;
     }
     plan_draft draft;
     MLA_TRY(make_draft(problem, shape, plan, cut, count, load, &draft));
-    if (draft.cost < best->cost) {
-        plan_draft loser = *best;
-        *best = draft;
-        draft = loser;
-    }
-    drop_draft(&draft);
+    *best = draft.cost < best->cost ? draft : *best;
     return MLA_STATUS_OK;
 }
 
+static int64_t whole_panels(const mla_plan *plan, int64_t n_row)
+{
+    return (n_row + plan->geometry.row_panel - 1) / plan->geometry.row_panel * plan->geometry.row_panel;
+}
+
+/* Done at most a little later than if each worker had `share` to do? */
 static bool good_enough(const plan_draft *draft, int64_t share)
 {
     return draft->cost - share <= share / MLA_PLAN_GOOD_ENOUGH;
@@ -351,19 +368,20 @@ static bool good_enough(const plan_draft *draft, int64_t share)
 
 /* Chunks seldom come out even: those that are left after the last round of all workers, or these and half a round more, are
  * cut by rows into halves, quarters, ... */
-static mla_status cut_tail(const mla_problem *problem, const mla_shape *shape, const mla_plan *plan, int64_t share,
-                           int64_t *load, plan_draft *best)
+static mla_status cut_tail(const mla_problem *problem, const mla_shape *shape, const mla_plan *plan, int64_t *load,
+                           plan_draft *best)
 {
     const int64_t n_chunk = best->count.n_chunk, n_split = best->count.n_split;
     if (n_chunk == 0 || plan->geometry.from_first_key) { /* rounded chunks look for each other's slots */
         return MLA_STATUS_OK;
     }
     plan_cut cut = best->cut;
+    const int64_t rows = whole_panels(plan, best->count.most_rows);
     for (int64_t i = 0; i < MLA_PLAN_TAILS; i++) {
         int64_t n = n_chunk % plan->n_worker + i * plan->n_worker / 2;
         cut.tail = ((n < n_chunk ? n : n_chunk) + n_split - 1) / n_split;
-        for (cut.tail_parts = 2; cut.tail_parts * plan->geometry.row_panel <= cut.max_rows; cut.tail_parts *= 2) {
-            if (good_enough(best, share)) {
+        for (cut.tail_parts = 2; cut.tail_parts * plan->geometry.row_panel <= rows; cut.tail_parts *= 2) {
+            if (good_enough(best, best->count.work / plan->n_worker)) {
                 return MLA_STATUS_OK;
             }
             MLA_TRY(try_draft(problem, shape, plan, &cut, load, best));
@@ -382,28 +400,46 @@ static mla_status best_draft(const mla_problem *problem, const mla_shape *shape,
                              int64_t *load, plan_draft *best)
 {
     int64_t panel = plan->geometry.row_panel, share = first.cost / plan->n_worker;
-    plan_cut cut = {.max_rows = plan->geometry.max_rows, .limit = INT64_MAX};
+    plan_cut cut = {.max_rows = whole_panels(plan, first.most_rows), .limit = INT64_MAX};
     MLA_TRY(make_draft(problem, shape, plan, &cut, first, load, best));
-    mla_status status = MLA_STATUS_OK;
-    for (bool chunks = true; status == MLA_STATUS_OK && !good_enough(best, share); chunks = !chunks) {
+    for (bool chunks = true; !good_enough(best, share); chunks = !chunks) {
         if (!chunks && cut.max_rows <= panel) {
             break;
         }
         cut.max_rows = chunks ? cut.max_rows : (cut.max_rows / panel + 1) / 2 * panel;
         cut.limit = chunks ? share / MLA_PLAN_BALANCE : INT64_MAX;
-        status = try_draft(problem, shape, plan, &cut, load, best);
+        MLA_TRY(try_draft(problem, shape, plan, &cut, load, best));
     }
-    status = status == MLA_STATUS_OK ? cut_tail(problem, shape, plan, share, load, best) : status;
-    if (status != MLA_STATUS_OK) {
-        drop_draft(best);
+    return cut_tail(problem, shape, plan, load, best);
+}
+
+/* The items and combine items of a draft, longest first. */
+static mla_status carry_out(const mla_problem *problem, const mla_shape *shape, const plan_draft *draft, mla_plan *plan)
+{
+    const plan_count *count = &draft->count;
+    plan_lists lists = {.item = calloc(count->n_item ? (size_t)count->n_item : 1, sizeof *lists.item),
+                        .combine = calloc(count->n_combine ? (size_t)count->n_combine : 1, sizeof *lists.combine)};
+    if (!lists.item || !lists.combine) {
+        free(lists.item);
+        free(lists.combine);
+        return fail_for_memory(count->n_item);
     }
-    return status;
+    walk_tasks(problem, shape, plan, &draft->cut, &lists);
+    if (plan->n_worker > 1) {
+        qsort(lists.item, (size_t)count->n_item, sizeof *lists.item, by_cost);
+    }
+    plan->item = lists.item;
+    plan->combine = lists.combine;
+    plan->n_item = count->n_item;
+    plan->n_combine = count->n_combine;
+    plan->n_slot = count->n_slot;
+    return MLA_STATUS_OK;
 }
 
 mla_status mla_plan_fill(const mla_problem *problem, const mla_shape *shape, mla_plan *plan)
 {
     const plan_cut together = {.max_rows = plan->geometry.max_rows, .limit = INT64_MAX};
-    plan_count all = walk_tasks(problem, shape, plan, &together, NULL, NULL);
+    plan_count all = walk_tasks(problem, shape, plan, &together, &(plan_lists){0});
     int64_t useful = all.cost / mla_plan_worker_cost + 1;
     plan->n_worker = useful < plan->n_worker ? (int32_t)useful : plan->n_worker;
     int64_t *load = malloc((size_t)plan->n_worker * sizeof *load);
@@ -413,14 +449,7 @@ mla_status mla_plan_fill(const mla_problem *problem, const mla_shape *shape, mla
     plan_draft draft;
     mla_status status = best_draft(problem, shape, plan, all, load, &draft);
     free(load);
-    if (status == MLA_STATUS_OK) {
-        plan->item = draft.item;
-        plan->combine = draft.combine;
-        plan->n_item = draft.count.n_item;
-        plan->n_combine = draft.count.n_combine;
-        plan->n_slot = draft.count.n_slot;
-    }
-    return status;
+    return status == MLA_STATUS_OK ? carry_out(problem, shape, &draft, plan) : status;
 }
 
 /* ---- fingerprint ------------------------------------------------------------------------------------------------- */

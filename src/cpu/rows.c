@@ -11,7 +11,14 @@ static inline void address_rows(const mla_tensor *t, const int64_t *stride, int6
 {
     size_t size = mla_dtype_size(t->dtype), step = (size_t)stride[1] * size;
     const char *at = (const char *)t->data + (size_t)(page * stride[0] + slot * stride[1] + kv_head * stride[2]) * size;
-    for (int64_t i = 0; i < n; i++, at += step) {
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4, at += 4 * step) {
+        row[i] = at;
+        row[i + 1] = at + step;
+        row[i + 2] = at + 2 * step;
+        row[i + 3] = at + 3 * step;
+    }
+    for (; i < n; i++, at += step) {
         row[i] = at;
     }
 }
@@ -29,8 +36,15 @@ static inline void add_rows(const mla_segment *segment, const mla_segment_shape 
     if (mla_tensor_present(&segment->v)) {
         address_rows(&segment->v, s->v_stride, page, slot, kv_head, n, rows->v + first);
     }
-    for (int64_t i = 0; i < n; i++) {
-        rows->position[first + i] = position + i;
+    int64_t *to = rows->position + first, i = 0;
+    for (; i + 4 <= n; i += 4) {
+        to[i] = position + i;
+        to[i + 1] = position + i + 1;
+        to[i + 2] = position + i + 2;
+        to[i + 3] = position + i + 3;
+    }
+    for (; i < n; i++) {
+        to[i] = position + i;
     }
 }
 

@@ -9,8 +9,7 @@
 #include "result.h"
 #include "task.h"
 
-/* Rows of the block at hand followed by those that the kernel fetches ahead. */
-enum { ROW_ADDRESSES = MLA_KEY_BLOCK + MLA_STREAM_BEHIND };
+_Static_assert(MLA_KEY_BLOCK + MLA_STREAM_BEHIND <= MLA_KEY_ROWS, "room for the rows that are fetched ahead");
 
 enum { WIDEST_STEP = 32 }; /* two vectors of 16 lanes */
 
@@ -49,20 +48,19 @@ bool mla_stream_serves(const mla_task_state *t)
 }
 
 /* The parts of a key row and of a value row. */
-static void find_parts(const mla_task_state *t, int32_t g, const void *const (*row)[ROW_ADDRESSES],
-                       mla_stream_block *block)
+static void find_parts(const mla_task_state *t, int32_t g, const mla_key_rows *rows, mla_stream_block *block)
 {
     const mla_shape *shape = t->run->shape;
     const mla_segment *segment = &t->run->problem->segment[g];
     block->n_k_part = 1;
-    block->k[0] = (mla_stream_part){row[0], shape->d_nope, 0};
+    block->k[0] = (mla_stream_part){rows->k, shape->d_nope, 0};
     if (mla_tensor_present(&segment->k_rope)) {
         block->n_k_part = 2;
-        block->k[1] = (mla_stream_part){row[1], shape->d_rope, round_step(t->run->kernels, shape->d_nope)};
+        block->k[1] = (mla_stream_part){rows->rope, shape->d_rope, round_step(t->run->kernels, shape->d_nope)};
     }
     block->n_v_part = 1;
     if (mla_tensor_present(&segment->v)) {
-        block->v[0] = (mla_stream_part){row[2], shape->d_v, 0};
+        block->v[0] = (mla_stream_part){rows->v, shape->d_v, 0};
         return;
     }
     block->v[0] = block->k[0];
@@ -125,48 +123,68 @@ static void in_order(mla_stream_order order, int64_t step, const float *from, fl
     }
 }
 
-/* Columns [at, at + n) of one row inside a panelled accumulator; returns at + n. */
-static int64_t put_columns(float *o, int64_t col_panel, int64_t at, const float *from, int64_t n)
+/* Where the next column of one row goes inside a panelled accumulator. */
+typedef struct column_cursor {
+    float *panel; /* the row's first column in it */
+    int64_t at;   /* within the panel */
+} column_cursor;
+
+static void put_columns(column_cursor *to, int64_t col_panel, const float *from, int64_t n)
 {
-    for (int64_t some; n > 0; at += some, from += some, n -= some) {
-        some = col_panel - at % col_panel;
-        some = some < n ? some : n;
-        memcpy(o + at / col_panel * MLA_ROW_PANEL * col_panel + at % col_panel, from, (size_t)some * sizeof *o);
+    for (int64_t some; n > 0; from += some, n -= some) {
+        some = col_panel - to->at < n ? col_panel - to->at : n;
+        memcpy(to->panel + to->at, from, (size_t)some * sizeof *from);
+        to->at += some;
+        if (to->at == col_panel) {
+            *to = (column_cursor){to->panel + MLA_ROW_PANEL * col_panel, 0};
+        }
     }
-    return at;
 }
 
 void mla_stream_end(mla_task_state *t, int32_t g, const mla_panel_result *result)
 {
     const mla_cpu_kernels *kernels = t->run->kernels;
     mla_stream_order order = kernels->stream_order[mla_format_of(t->run->problem->segment[g].k.dtype)];
-    mla_stream_block block = {0};
-    find_parts(t, g, (const void *const(*)[ROW_ADDRESSES])NULL, &block);
+    mla_stream_block block;
+    find_parts(t, g, t->rows[0], &block); /* for columns and places */
     int64_t cp = kernels->col_panel, step = kernels->stream_step, stride = mla_stream_stride(kernels, t->run->shape);
     for (int64_t r = 0; r < t->n_row; r++) {
-        int64_t at = 0; /* the parts' columns follow each other in o */
+        column_cursor to = {result->o + r * cp, 0}; /* the parts' columns follow each other in o */
         for (int32_t i = 0; i < block.n_v_part; i++) {
             const float *from = t->stream_o + r * stride + block.v[i].at;
             for (int64_t c = 0; c < block.v[i].n_col; c += step) {
                 float piece[WIDEST_STEP];
                 int64_t n = block.v[i].n_col - c < step ? block.v[i].n_col - c : step;
                 in_order(order, step, from + c, piece);
-                at = put_columns(result->o + r * cp, cp, at, piece, n);
+                put_columns(&to, cp, piece, n);
             }
         }
         /* the rest of the last panel is merged along, so these must be numbers */
-        for (const float zero = 0; at % cp != 0;) {
-            at = put_columns(result->o + r * cp, cp, at, &zero, 1);
+        for (const float zero = 0; to.at != 0;) {
+            put_columns(&to, cp, &zero, 1);
         }
     }
 }
 
-/* One list of addresses: the block's, then the next block's, then the last one again. */
-static void list_rows(const void *const *now, int64_t n_now, const void *const *next, int64_t n_next, const void **row)
+/* Behind a block's addresses the next block's, then the block's last one again. */
+static void continue_rows(const void **row, int64_t n_row, const void *const *next, int64_t n_next)
 {
-    memcpy(row, now, (size_t)n_now * sizeof *row);
-    for (int64_t i = 0; i < MLA_STREAM_BEHIND; i++) {
-        row[n_now + i] = i < n_next ? next[i] : now[n_now - 1];
+    n_next = n_next < MLA_STREAM_BEHIND ? n_next : MLA_STREAM_BEHIND;
+    memcpy(row + n_row, next, (size_t)n_next * sizeof *row);
+    for (int64_t i = n_next; i < MLA_STREAM_BEHIND; i++) {
+        row[n_row + i] = row[n_row - 1];
+    }
+}
+
+void mla_stream_continue(const mla_task_state *t, int32_t g, mla_key_rows *rows, const mla_key_rows *next)
+{
+    const mla_segment *segment = &t->run->problem->segment[g];
+    continue_rows(rows->k, rows->n_key, next->k, next->n_key);
+    if (mla_tensor_present(&segment->k_rope)) {
+        continue_rows(rows->rope, rows->n_key, next->rope, next->n_key);
+    }
+    if (mla_tensor_present(&segment->v)) {
+        continue_rows(rows->v, rows->n_key, next->v, next->n_key);
     }
 }
 
@@ -176,14 +194,7 @@ void mla_stream_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, c
     const mla_segment *segment = &t->run->problem->segment[g];
     bool list = t->run->shape->segment[g].has_list, masked = mla_tensor_present(&segment->mask);
     bool partial = mla_task_place_ranges(t, rows, list);
-    const void *row[3][ROW_ADDRESSES];
-    list_rows(rows->k, rows->n_key, next->k, next->n_key, row[0]);
-    if (mla_tensor_present(&segment->k_rope)) {
-        list_rows(rows->rope, rows->n_key, next->rope, next->n_key, row[1]);
-    }
-    if (mla_tensor_present(&segment->v)) {
-        list_rows(rows->v, rows->n_key, next->v, next->n_key, row[2]);
-    }
+    (void)next; /* mla_stream_continue() */
     float addend[MLA_KEY_BLOCK][MLA_STREAM_ROWS];
     for (int64_t n = 0; (partial || masked) && n < rows->n_key; n++) {
         for (int64_t i = 0; i < MLA_STREAM_ROWS; i++) {
@@ -191,18 +202,17 @@ void mla_stream_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, c
             addend[n][i] = !seen ? -INFINITY : masked ? mla_task_mask_at(t, &segment->mask, rows, i, n) : 0.0f;
         }
     }
-    mla_stream_block block = {
-        .fetch_again = mla_cpu_forgets_fetches(),
-        .odd = !list && rows->position[0] % 2 != 0,
-        .n_key = rows->n_key,
-        .n_row = (int32_t)t->n_row,
-        .stride = mla_stream_stride(t->run->kernels, t->run->shape),
-        .q = t->stream_q,
-        .o = t->stream_o,
-        .scale = t->scale,
-        .addend = partial || masked ? &addend[0][0] : NULL,
-        .state = result->state,
-    };
-    find_parts(t, g, (const void *const(*)[ROW_ADDRESSES])row, &block);
+    mla_stream_block block; /* field by field: processors clear a whole one slowly */
+    block.fetch_again = mla_cpu_forgets_fetches();
+    block.odd = !list && rows->position[0] % 2 != 0;
+    block.n_key = rows->n_key;
+    block.n_row = (int32_t)t->n_row;
+    block.stride = mla_stream_stride(t->run->kernels, t->run->shape);
+    block.q = t->stream_q;
+    block.o = t->stream_o;
+    block.scale = t->scale;
+    block.addend = partial || masked ? &addend[0][0] : NULL;
+    block.state = result->state;
+    find_parts(t, g, rows, &block);
     t->run->kernels->stream[mla_format_of(segment->k.dtype)](&block);
 }

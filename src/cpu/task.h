@@ -121,6 +121,9 @@ bool mla_stream_serves(const mla_task_state *t);
 /* Floats from one row to the next in stream_q and stream_o; 0 at a level that cannot stream. */
 int64_t mla_stream_stride(const mla_cpu_kernels *kernels, const mla_shape *shape);
 
+/* Stream only, before a block is attended to: addresses of the rows after it, which the kernel fetches, behind its own. */
+void mla_stream_continue(const mla_task_state *t, int32_t g, mla_key_rows *rows, const mla_key_rows *next);
+
 /* Stream only, around a chunk of segment g: empties the accumulators; moves them into the result. */
 void mla_stream_begin(mla_task_state *t);
 void mla_stream_end(mla_task_state *t, int32_t g, const mla_panel_result *result);

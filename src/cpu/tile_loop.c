@@ -147,6 +147,9 @@ static void attend_chunk(mla_task_state *t, int32_t g, int64_t begin, int64_t en
             mla_key_rows_find(run->problem, run->shape, g, t->item->seq, token, t->item->kv_head, from, to, next);
         }
         if (now->n_key > 0) {
+            if (t->stream) {
+                mla_stream_continue(t, g, now, next);
+            }
             attend(t, g, now, next, result);
         }
         pending = at < end;

@@ -168,6 +168,7 @@ typedef void (*mla_hif8_decode_kernel)(const uint8_t *code, int64_t n, float *x)
  * apart into two vectors of fp32, so queries and accumulators are kept in that order too.
  */
 #define MLA_STREAM_ROWS 8    /* most rows */
+#define MLA_STREAM_BLOCK 192 /* keys of a block that is streamed: between two blocks the memory waits */
 #define MLA_STREAM_AHEAD 12  /* keys between a row's being fetched and used: 13.5 KiB of bf16 at 576 columns */
 #define MLA_STREAM_BEHIND 16 /* rows behind a block that a kernel may fetch: a group of 4 keys looks that far */
 typedef enum mla_stream_order {
@@ -219,7 +220,7 @@ typedef struct mla_fixed_kernels mla_fixed_kernels; /* kernels_fixed.h */
 #define MLA_BF16_STEP 32
 #define MLA_BF16_TILE (MLA_BF16_STEP * MLA_ROW_PANEL) /* numbers in a tile */
 #define MLA_KEY_BLOCK_BF16 192 /* its values, probabilities and scores stay in 1 MiB of cache beside the accumulators */
-#define MLA_KEY_ROWS 192       /* most keys of any block */
+#define MLA_KEY_ROWS 208       /* most keys of any block, and those behind a streamed one */
 
 /* 16 key rows, `stride` bytes apart. */
 typedef struct mla_key_tile {

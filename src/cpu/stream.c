@@ -9,7 +9,7 @@
 #include "result.h"
 #include "task.h"
 
-_Static_assert(MLA_KEY_BLOCK + MLA_STREAM_BEHIND <= MLA_KEY_ROWS, "room for the rows that are fetched ahead");
+_Static_assert(MLA_STREAM_BLOCK + MLA_STREAM_BEHIND <= MLA_KEY_ROWS, "room for the rows that are fetched ahead");
 
 enum { WIDEST_STEP = 32 }; /* two vectors of 16 lanes */
 
@@ -195,7 +195,7 @@ void mla_stream_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, c
     bool list = t->run->shape->segment[g].has_list, masked = mla_tensor_present(&segment->mask);
     bool partial = mla_task_place_ranges(t, rows, list);
     (void)next; /* mla_stream_continue() */
-    float addend[MLA_KEY_BLOCK][MLA_STREAM_ROWS];
+    float addend[MLA_STREAM_BLOCK][MLA_STREAM_ROWS];
     for (int64_t n = 0; (partial || masked) && n < rows->n_key; n++) {
         for (int64_t i = 0; i < MLA_STREAM_ROWS; i++) {
             bool seen = i < t->n_row && n >= t->block_begin[i] && n < t->block_end[i];

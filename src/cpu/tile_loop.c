@@ -119,7 +119,7 @@ static void attend_chunk(mla_task_state *t, int32_t g, int64_t begin, int64_t en
     const mla_run_context *run = t->run;
     int64_t token = mla_task_token(t, 0);
     mla_task_pack(t, g);
-    int64_t block = t->bf16 ? MLA_KEY_BLOCK_BF16 : MLA_KEY_BLOCK;
+    int64_t block = t->bf16 ? MLA_KEY_BLOCK_BF16 : t->stream ? MLA_STREAM_BLOCK : MLA_KEY_BLOCK;
     if (t->stream) {
         mla_result_clear_state(result);
         mla_stream_begin(t);

@@ -13,8 +13,9 @@
 enum { GROUP = 4, LANES = 8, LINE = 64 };
 
 /*
- * Fetches a line of the row MLA_STREAM_AHEAD after the first one of `row`. AMD's processors forget fetches now and then:
- * they are told again when the line is needed soon.
+ * Fetches a line of the row MLA_STREAM_AHEAD after the first one of `row`. AMD's processors forget fetches when many come
+ * at once, far fewer of them when another one follows directly: of a line that is needed soon, and most likely there
+ * (docs/performance.md).
  */
 INLINE void fetch_ahead(const void *const *row, int64_t at, bool again)
 {

@@ -128,10 +128,11 @@ static void tile_8x8(const float *restrict p, const float *restrict v, int64_t n
     ROWS8(ADD8)
 }
 
-/* Is a row per tile, or half of one, what is to be fetched? */
+/* Is a row per tile, or half of one, what is to be fetched? Of a row with more lines than the tile has rounds some are left
+ * out: they are fetched when the row is about to be converted. */
 static bool fetches_whole_rows(const mla_prefetch *ahead, int64_t n_round)
 {
-    return ahead->n_piece == 1 && ahead->row_bytes <= 64 * n_round && ahead->lines_per_step * 128 >= ahead->row_bytes;
+    return ahead->n_piece == 1 && n_round > 0 && ahead->lines_per_step * 128 >= ahead->row_bytes;
 }
 
 void mla_pv_f32_avx2(const float *p, const float *v, int64_t n_key, int32_t n_row, int32_t n_col, float *o,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Markdown tables for docs/performance.md from what `mla bench --json FILE` wrote: bench/table.py [--summary|--all] FILE...
+"""Markdown tables for docs/performance*.md from what `mla bench --json FILE` wrote: bench/table.py [--summary|--all] FILE...
 
 A table per file, of the shapes that matter most or, with --all, of every one; with --summary one table of all files, a
 column each. Files of a GPU are put into tables of their own before the others, those of bench/peers/compare_ggml into one at the end.

@@ -288,7 +288,7 @@ void cli_note_load(void)
     if (load > 0.5 * (double)n_cpu) {
         print_fact("note",
                    "other work is running here (load %.1f on %ld CPU%s): figures are lower and vary, for "
-                   "threads wait for any that lost its CPU",
+                   "threads wait for any that lost its CPU; OMP_WAIT_POLICY=passive or --threads 1 spares much of it",
                    load, n_cpu, n_cpu == 1 ? "" : "s");
     }
 }

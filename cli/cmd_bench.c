@@ -101,7 +101,7 @@ static bool passes_filter(const char *name, const char *filter)
         char part[128];
         end = at + strcspn(at, "|");
         snprintf(part, sizeof part, "%.*s", (int)(end - at), at);
-        if (strstr(name, part) != NULL) {
+        if (part[0] != '\0' && strstr(name, part) != NULL) {
             return true;
         }
         if (*end == '\0') {

@@ -1,6 +1,7 @@
 /*
  * cmd_demo.c - mla demo: a real call and a DeepSeek-V3-shaped batch, verified, with their speed.
  */
+#include <errno.h> /* program_invocation_name */
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -300,9 +301,13 @@ static int run(int argc, char **argv)
         on_gpu = run_gpu_batch();
         code = on_gpu > code ? on_gpu : code;
     }
-    printf("\n%s\n", code == CLI_OK       ? "All results agree with the oracle. Next: mla bench --quick, mla --help."
-                     : code == CLI_FAILED ? "A result is WRONG: please report the lines above."
-                                          : "The demo is incomplete: see above.");
+    if (code == CLI_OK) {
+        printf("\nAll results agree with the oracle. Next: %s bench --quick, %s --help.\n", program_invocation_name,
+               program_invocation_name);
+    } else {
+        printf("\n%s\n", code == CLI_FAILED ? "A result is WRONG: please report the lines above."
+                                            : "The demo is incomplete: see above.");
+    }
     return code;
 }
 

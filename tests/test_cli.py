@@ -636,6 +636,8 @@ def bench_compares_ascend_formats_with_plain_keys():
     assert hca["kind"] == "scaling" and hca["shape"]["keys"] == 128 + 8192 and hca["times_one_thread"]["median"] > 0, hca
     names = mla("bench", "--list", "--filter", "atb")[0].splitlines()
     assert len(names) == 4 and all(name.startswith("format ") for name in names), names
+    assert mla("bench", "--list", "--filter", "atb|") == mla("bench", "--list", "--filter", "|atb"), "nothing is no text"
+    assert mla("bench", "--list", "--filter", "atb|")[0].splitlines() == names
     names = mla("bench", "--list", "--filter", "scaling b1 h128 s65536|growth b1 h128 s65|no such")[0].splitlines()
     assert [name.split()[0] for name in names] == ["scaling", "growth"], names
 

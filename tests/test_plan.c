@@ -160,8 +160,41 @@ static void test_the_last_chunks_are_cut_by_rows(void **state)
     drop_fixture(f);
 }
 
+/* 96 rows as 64 and 32, 75 as 64 and 11: whole items come out even, and slots, which would be larger than the keys, are
+ * not needed. */
+static void test_rows_are_halved_from_the_most_a_task_may_have(void **state)
+{
+    (void)state;
+    enum { SEQ = 4, LENGTH = 8192, D = 8 };
+    static float q[SEQ * 5 * 32 * D], o[SEQ * 5 * 32 * D], k[SEQ * LENGTH * D];
+    static const struct {
+        int64_t n_q, group;
+        int32_t n_thread;
+        bool rounded;
+    } cases[] = {{5, 15, 5, false}, {3, 32, 3, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mla_problem p;
+        mla_problem_init(&p);
+        const int64_t rows[] = {SEQ, cases[i].n_q, cases[i].group, D};
+        p.q = mla_tensor_make(q, MLA_DTYPE_BF16, 4, rows);
+        p.o = mla_tensor_make(o, MLA_DTYPE_BF16, 4, rows);
+        p.segment[0].k = mla_tensor_make(k, MLA_DTYPE_BF16, 4, (int64_t[]){SEQ, LENGTH, 1, D});
+        p.segment[0].visible.rule = MLA_VISIBLE_CAUSAL;
+        p.d_v = D;
+        p.softmax_scale = 0.2f;
+        p.arithmetic = cases[i].rounded ? MLA_ARITHMETIC_AUTO : MLA_ARITHMETIC_F32;
+        p.p_rounding = cases[i].rounded ? MLA_P_ROUND_16BIT : MLA_P_ROUND_NONE;
+        p.p_tile = cases[i].rounded ? 128 : 0;
+        mla_plan *plan = plan_for(&p, cases[i].n_thread);
+        assert_int_equal(plan->n_worker, cases[i].n_thread);
+        assert_int_equal(plan->n_slot, 0);
+        mla_plan_free(plan);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_the_last_chunks_are_cut_by_rows)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_the_last_chunks_are_cut_by_rows),
+                                       cmocka_unit_test(test_rows_are_halved_from_the_most_a_task_may_have)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -99,7 +99,8 @@ typedef struct mla_segment {
     mla_key_layout layout;  /* of k and k_rope */
     mla_tensor k_begin;     /* packed: i32 [n_seq + 1], non-decreasing, within 0 .. n_row */
     mla_tensor page_table;  /* paged: i32 [n_seq][max_page]; an entry that covers a visible position must be in
-                               0 .. n_page - 1, whether or not a list names the position; no other entry is read */
+                               0 .. n_page - 1, whether or not a list names the position; no other entry is used
+                               (nor read, but on a GPU within the tensor) */
     mla_tensor length;      /* i32 [n_seq], valid keys per sequence, negative counts as 0, at most max_page * page_size,
                                max_len or the k_begin difference; absent: batched max_len, packed k_begin differences;
                                required when paged unless the list is PHYSICAL */

@@ -3,6 +3,8 @@
  */
 #include "py_core.h"
 
+#include <string.h>
+
 #include <math.h>
 
 int py_integer(PyObject *object, const char *name, int64_t *value)
@@ -68,7 +70,10 @@ PyObject *py_result(mla_status status)
     case MLA_STATUS_OUT_OF_MEMORY: type = PyExc_MemoryError; break;
     default: type = PyExc_RuntimeError; break;
     }
-    PyErr_SetString(type, mla_last_error());
+    /* what C calls options.backend is an argument here */
+    static const char options[] = "options.";
+    const char *sentence = mla_last_error();
+    PyErr_SetString(type, sentence + (strncmp(sentence, options, strlen(options)) == 0 ? strlen(options) : 0));
     return NULL;
 }
 

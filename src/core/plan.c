@@ -390,6 +390,20 @@ static mla_status cut_tail(const mla_problem *problem, const mla_shape *shape, c
     return MLA_STATUS_OK;
 }
 
+/* The next of max_rows, a half of it, a quarter, ... below `rows` that cuts tasks of most_rows; 0: none does. Not halves of
+ * most_rows: 96 rows as 64 and 32 often come out even where 48 and 48 do not. */
+static int64_t fewer_rows(const mla_plan *plan, int64_t rows, int64_t most_rows)
+{
+    const int64_t panel = plan->geometry.row_panel;
+    while (rows > panel) {
+        rows = (rows / panel + 1) / 2 * panel;
+        if (rows < most_rows) {
+            return rows;
+        }
+    }
+    return 0;
+}
+
 /*
  * The ways: all rows that may share a task or half of them, a quarter, ..., which converts keys more than once; whole
  * items or chunks, which leave partial results to be folded; of the better one of these the last chunks in pieces. The one
@@ -399,14 +413,14 @@ static mla_status cut_tail(const mla_problem *problem, const mla_shape *shape, c
 static mla_status best_draft(const mla_problem *problem, const mla_shape *shape, const mla_plan *plan, plan_count first,
                              int64_t *load, plan_draft *best)
 {
-    int64_t panel = plan->geometry.row_panel, share = first.cost / plan->n_worker;
-    plan_cut cut = {.max_rows = whole_panels(plan, first.most_rows), .limit = INT64_MAX};
+    int64_t share = first.cost / plan->n_worker, rows = plan->geometry.max_rows;
+    plan_cut cut = {.max_rows = rows, .limit = INT64_MAX};
     MLA_TRY(make_draft(problem, shape, plan, &cut, first, load, best));
     for (bool chunks = true; !good_enough(best, share); chunks = !chunks) {
-        if (!chunks && cut.max_rows <= panel) {
+        if (!chunks && (rows = fewer_rows(plan, rows, first.most_rows)) == 0) {
             break;
         }
-        cut.max_rows = chunks ? cut.max_rows : (cut.max_rows / panel + 1) / 2 * panel;
+        cut.max_rows = rows;
         cut.limit = chunks ? share / MLA_PLAN_BALANCE : INT64_MAX;
         MLA_TRY(try_draft(problem, shape, plan, &cut, load, best));
     }

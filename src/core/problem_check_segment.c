@@ -7,6 +7,7 @@
 
 #define PACKED_LAYOUT "[n_row][n_kv_head][d]"
 #define PAGED_LAYOUT "[n_page][page_size][n_kv_head][d]"
+#define BATCHED_LAYOUT "[n_seq][max_len][n_kv_head][d] without a page table"
 #define NZ_LAYOUT "[n_page][d / c][page_size][c] of layout NZ"
 
 static bool is_nz(const mla_segment *segment)
@@ -16,7 +17,11 @@ static bool is_nz(const mla_segment *segment)
 
 static const char *layout_of(const mla_segment *segment)
 {
-    return is_nz(segment) ? NZ_LAYOUT : segment->k.ndim == 3 ? PACKED_LAYOUT : PAGED_LAYOUT;
+    bool physical = mla_tensor_present(&segment->list) && segment->list_address == MLA_LIST_PHYSICAL;
+    return is_nz(segment)                                         ? NZ_LAYOUT
+           : segment->k.ndim == 3                                 ? PACKED_LAYOUT
+           : mla_tensor_present(&segment->page_table) || physical ? PAGED_LAYOUT
+                                                                  : BATCHED_LAYOUT;
 }
 
 /* Which dim of a k of 4 counts the rows of a page. */
@@ -256,7 +261,7 @@ static mla_status check_addressing(mla_checker *c, int32_t g)
         if (!paged) {
             MLA_TRY(mla_field_check_dims(&k,
                                          is_nz(segment) ? "[n_seq][d / c][max_len][c] without a page table"
-                                                        : "[n_seq][max_len][n_kv_head][d] without a page table",
+                                                        : BATCHED_LAYOUT,
                                          4,
                                          (mla_extent[]){c->n_seq, mla_any_extent(), mla_any_extent(),
                                                         mla_any_extent()}));

@@ -259,7 +259,7 @@ NATIVE = {
     "an unknown lse_base": ({"lse_base": 2}, ValueError, "lse_base = 2 must be one of 'e', '2'"),
     "an unknown lse_empty": ({"lse_empty": "nan"}, ValueError, "lse_empty"),
     "an unknown backend": ({"backend": "npu"}, ValueError, "backend = 'npu'"),
-    "a backend elsewhere": ({"backend": "cuda"}, ValueError, r"\(cuda\) cannot compute on tensors in host memory"),
+    "a backend elsewhere": ({"backend": "cuda"}, ValueError, r"^backend = \d \(cuda\) cannot compute on tensors in host memory"),
     "a negative n_thread": ({"n_thread": -1}, ValueError, "^n_thread = -1 must be between 0 and 2147483647$"),
     "an n_thread of 33 bits": ({"n_thread": 2**32}, ValueError, "^n_thread = 4294967296 must be between 0 and"),
     "an n_thread of 70 bits": ({"n_thread": 2**70}, ValueError, "^n_thread = 1180591620717411303424 does not fit"),

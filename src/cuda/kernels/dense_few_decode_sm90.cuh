@@ -299,9 +299,9 @@ __device__ __forceinline__ void fold_in(const few_shared &sh, const tile_boxes &
 
 /*
  * The end of a segment. If the item goes on in the next part alone and its piece is there, it is folded in. A complete
- * result goes through rows / 8 places of the ring that the loading warp has left empty
- * behind the last tile (or where the other piece was), as boxes of 64 columns like those of q, and on by TMA. True: it does, and thread 0 has to give
- * those places back when they have been read.
+ * result goes through rows / 8 places of the ring that the loading warp has left empty behind the last tile (or where the
+ * other piece was), as boxes of 64 columns like those of q, and on by TMA. True: it does, and thread 0 has to give those
+ * places back when they have been read.
  */
 template <typename T, int rows>
 __device__ __forceinline__ bool finish(const dense_few_sm90_args &a, const tensor_map *o_map, uint32_t shared,
@@ -631,11 +631,8 @@ __device__ __forceinline__ void decode(const tensor_map *q_map, const tensor_map
 
     wait_for_prerequisites();
     launch_dependents();
-    /* with one request pages need not wait for its length */
-    const int page = a.n_seq == 1 && (int64_t)thread * a.page_size < a.max_length ? __ldg(a.page_table + thread) : -1;
     const line_input in = few_line(a);
     const line_share line = line_weigh<DENSE_FEW_SM90_THREADS>(in, sh.scratch);
-    sh.page[thread] = page;
     if (thread == 0) {
         sh.line = line;
     }

@@ -31,7 +31,6 @@ struct alignas(16) few_shared {
     line_item last_item; /* where the part ends */
     int there[n_slot]; /* keys of a tile that exist, 0 where its page does not; in the place of the tile's first box */
     int64_t scratch[DENSE_FEW_SM90_THREADS / 32];
-    int page[DENSE_FEW_SM90_THREADS]; /* the first of them, where there is one request */
     uint64_t full[n_slot], empty[n_slot];
     uint64_t q_full[2], q_empty[2];
     uint64_t decided; /* folds is set */
@@ -99,16 +98,14 @@ struct walk {
     }
 };
 
-__device__ __forceinline__ int fetch_page(const dense_few_sm90_args &a, const few_shared &sh, const walk &w, int tile)
+__device__ __forceinline__ int fetch_page(const dense_few_sm90_args &a, const walk &w, int tile)
 {
     const int key = tile * 64;
     if (tile >= w.end || key >= w.length) {
         return -1;
     }
-    const int entry = a.page_shift >= 0 ? key >> a.page_shift : key / a.page_size;
-    return a.n_seq == 1 && entry < DENSE_FEW_SM90_THREADS
-               ? sh.page[entry]
-               : __ldg(a.page_table + w.request * a.page_table_stride + entry);
+    return __ldg(a.page_table + w.request * a.page_table_stride +
+                 (a.page_shift >= 0 ? key >> a.page_shift : key / a.page_size));
 }
 
 template <int rows, int n_box>
@@ -120,12 +117,12 @@ __device__ void load_keys(const dense_few_sm90_args &a, const tensor_map *k_map,
     walk w;
     bool cut_off = false; /* does the part end within an item that begins in it? */
     for (bool more = w.begin(a, sh); more; more = w.next(a, sh)) {
-        int pages = -1, ahead = fetch_page(a, sh, w, w.tile + lane); /* of 32 tiles, one a lane, and of the next 32 */
+        int pages = -1, ahead = fetch_page(a, w, w.tile + lane); /* of 32 tiles, one a lane, and of the next 32 */
         for (int tile = w.tile; tile < w.end; tile++) {
             const int i = (tile - w.tile) & 31;
             if (i == 0) {
                 pages = ahead;
-                ahead = fetch_page(a, sh, w, tile + 32 + lane);
+                ahead = fetch_page(a, w, tile + 32 + lane);
             }
             const int page_read = __shfl_sync(~0u, pages, i);
             const bool known = page_read >= 0 && page_read < a.n_page;

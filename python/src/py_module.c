@@ -3,9 +3,8 @@
  */
 #include "py_core.h"
 
-#include <string.h>
-
 #include <math.h>
+#include <string.h>
 
 int py_integer(PyObject *object, const char *name, int64_t *value)
 {

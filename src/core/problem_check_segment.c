@@ -15,13 +15,18 @@ static bool is_nz(const mla_segment *segment)
     return segment->layout == MLA_KEY_LAYOUT_NZ;
 }
 
+/* Does a list name rows of k itself, without a page table? */
+static bool lists_rows(const mla_segment *segment)
+{
+    return mla_tensor_present(&segment->list) && segment->list_address == MLA_LIST_PHYSICAL;
+}
+
 static const char *layout_of(const mla_segment *segment)
 {
-    bool physical = mla_tensor_present(&segment->list) && segment->list_address == MLA_LIST_PHYSICAL;
-    return is_nz(segment)                                         ? NZ_LAYOUT
-           : segment->k.ndim == 3                                 ? PACKED_LAYOUT
-           : mla_tensor_present(&segment->page_table) || physical ? PAGED_LAYOUT
-                                                                  : BATCHED_LAYOUT;
+    return is_nz(segment)                                                    ? NZ_LAYOUT
+           : segment->k.ndim == 3                                            ? PACKED_LAYOUT
+           : mla_tensor_present(&segment->page_table) || lists_rows(segment) ? PAGED_LAYOUT
+                                                                             : BATCHED_LAYOUT;
 }
 
 /* Which dim of a k of 4 counts the rows of a page. */
@@ -109,7 +114,7 @@ static mla_status check_rank(const mla_segment *segment, int32_t g)
     mla_field page_table = mla_segment_field(&segment->page_table, "page_table", g);
     int32_t ndim = segment->k.ndim;
     bool packed = mla_tensor_present(&segment->k_begin);
-    bool physical = mla_tensor_present(&segment->list) && segment->list_address == MLA_LIST_PHYSICAL;
+    bool physical = lists_rows(segment);
     if (is_nz(segment) && ndim != 4) {
         return mla_fail(MLA_STATUS_BAD_SHAPE, "%s.ndim = %" PRId32 " must be 4: " NZ_LAYOUT, mla_field_label(&k).text,
                         ndim);

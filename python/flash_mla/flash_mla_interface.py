@@ -4,6 +4,7 @@ import dataclasses
 from typing import NamedTuple, Optional, Tuple, Union
 
 import torch
+from mla._flags import as_bool
 from torch import Tensor
 
 from . import _ops
@@ -91,7 +92,7 @@ def _metadata_tensors(
         raise TypeError("get_mla_metadata() needs num_heads_per_head_k (or num_q_tokens_per_head_k) with cache_seqlens")
     if num_heads_k is None:
         raise TypeError("get_mla_metadata() needs num_heads_k with cache_seqlens")
-    if is_fp8_kvcache:
+    if is_fp8_kvcache is not None and as_bool("is_fp8_kvcache", is_fp8_kvcache):
         raise NotImplementedError("is_fp8_kvcache=True is not implemented")
     if topk is not None:
         raise NotImplementedError("topk (sparse attention) is not implemented")
@@ -146,17 +147,20 @@ def flash_mla_with_kvcache(
     lse            new, f32 [b, h_q, s_q], natural log; a token that sees no key has out 0 and lse +inf
 
     Raises ValueError (shapes, strides, devices, lengths beyond the table, bad page ids), TypeError (dtypes, int64
-    lengths or tables, a bool for a number), AssertionError (a FlashMLASchedMeta of another configuration, or given
-    together with num_splits), NotImplementedError naming the argument (is_fp8_kvcache and everything sparse).
+    lengths or tables, a bool for a number or the reverse), AssertionError (a FlashMLASchedMeta of another
+    configuration, or given together with num_splits), NotImplementedError naming the argument (is_fp8_kvcache and everything sparse).
     """
     if not (isinstance(q, Tensor) and isinstance(k_cache, Tensor)):
         _require_tensors(q=q, k_cache=k_cache)
-    if isinstance(is_fp8_kvcache, Tensor):
-        raise TypeError(f"is_fp8_kvcache must be a bool, not a tensor: {_POSITIONS}")
-    if isinstance(causal, Tensor):
-        raise TypeError(f"causal must be a bool, not a tensor: {_POSITIONS}")
-    softmax_scale = _scale(q, softmax_scale)
-    causal = bool(causal)
+    # True and False are told first: a call takes microseconds
+    if is_fp8_kvcache is not False and is_fp8_kvcache is not None:
+        is_fp8_kvcache = as_bool("is_fp8_kvcache", is_fp8_kvcache, f": {_POSITIONS}")
+    if causal is not True and causal is not False:
+        causal = as_bool("causal", causal, f": {_POSITIONS}")
+    if enable_batch_invariant is not False:
+        enable_batch_invariant = as_bool("enable_batch_invariant", enable_batch_invariant)
+    if type(softmax_scale) is not float:
+        softmax_scale = _scale(q, softmax_scale)
     if (
         is_fp8_kvcache
         or indices is not None
@@ -180,7 +184,7 @@ def flash_mla_with_kvcache(
     if block_table is None or cache_seqlens is None:
         name = "block_table" if block_table is None else "cache_seqlens"
         raise TypeError(f"{name} may be None only when indices is given")
-    if k_cache.dtype != q.dtype and k_cache.dtype in _EIGHT_BIT:
+    if k_cache.dtype is not q.dtype and k_cache.dtype in _EIGHT_BIT:
         raise NotImplementedError(f"k_cache has dtype {k_cache.dtype}: an 8-bit cache is not implemented")
     meta = None
     if isinstance(tile_scheduler_metadata, FlashMLASchedMeta):
@@ -189,7 +193,7 @@ def flash_mla_with_kvcache(
         tile_scheduler_metadata, num_splits = _schedule(meta, q, k_cache, cache_seqlens, causal)
     elif (tile_scheduler_metadata is None) != (num_splits is None):
         raise TypeError("tile_scheduler_metadata and num_splits must both be tensors or both be None")
-    result = _ops.decode(
+    result = _ops.decoder(q)(
         q,
         k_cache,
         block_table,
@@ -289,10 +293,10 @@ def flash_attn_varlen_func(
     """
     _require_tensors(q=q, v=v)
     assert dropout_p == 0.0, f"dropout_p = {dropout_p} must be 0"
+    deterministic = as_bool("deterministic", deterministic)
     assert not deterministic, "deterministic must be False (the result always is: it has no backward)"
-    if isinstance(causal, Tensor):
-        raise TypeError("causal must be a bool, not a tensor")
-    return _ops.varlen(q, k, v, cu_seqlens_qo, cu_seqlens_kv, _scale(q, softmax_scale), bool(causal))
+    causal = as_bool("causal", causal)
+    return _ops.varlen(q, k, v, cu_seqlens_qo, cu_seqlens_kv, _scale(q, softmax_scale), causal)
 
 
 def flash_attn_varlen_qkvpacked_func(

@@ -4,6 +4,7 @@ import operator
 from typing import Any, NamedTuple, Optional, Tuple, Union
 
 from . import _core
+from ._flags import as_bool
 from ._launch import launch_of
 from ._outputs import empty_like_library
 
@@ -65,6 +66,7 @@ def _integer(name, value, least):
 
 
 def _visible(causal, visible):
+    causal = as_bool("causal", causal)
     if visible is None:
         return _CAUSAL if causal else _ALL
     if causal:
@@ -320,13 +322,13 @@ def attention(
         softmax_scale,
         _choose("lse_base", lse_base, _LSE_BASE),
         _choose("lse_empty", lse_empty, _LSE_EMPTY),
-        lse_with_sink,
+        as_bool("lse_with_sink", lse_with_sink),
         _choose("p_rounding", p_rounding, _P_ROUNDING),
         p_tile,
         _choose("arithmetic", arithmetic, _ARITHMETIC),
         _choose("backend", backend, _BACKEND),
         n_thread,
-        batch_invariant,
+        as_bool("batch_invariant", batch_invariant),
         u16_is_bf16,
         *launch_of(q, stream),
     )

@@ -1,25 +1,24 @@
 """Where work on a GPU goes: the stream, and memory for the library's workspace."""
 
-import functools
 import sys
 
 
 def launch_of(array, stream=None):
-    """(stream, allocate) for _core: torch's current stream on the tensor's GPU, unless one is given, and a function
-    that takes workspace from torch's caching allocator, for torch that cannot be asked from C. On the CPU, (None,
-    None); arrays of other libraries, (stream, None): libmla then allocates in the order of the stream."""
+    """(stream, gpu) for _core: torch's current stream on the tensor's GPU, unless one is given, and the number of that
+    GPU, where torch's caching allocator then gives workspace. On the CPU, (None, None); arrays of other libraries,
+    (stream, None): libmla then allocates in the order of the stream."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(array, torch.Tensor) or not array.is_cuda:
         return stream, None
-    index = array.get_device()
-    current = torch._C._cuda_getCurrentRawStream(index)
+    gpu = array.get_device()
+    current = torch._C._cuda_getCurrentRawStream(gpu)
     if stream is not None and stream != current:
         return stream, None  # torch's memory is safe to reuse on its current stream alone
-    return current, _allocator(index)
+    return current, gpu
 
 
-@functools.lru_cache
-def _allocator(index):
+def allocate(n_byte, gpu):
+    """Workspace on a GPU (-1: on the CPU), where torch cannot be asked from C, or has refused."""
     import torch
 
-    return functools.partial(torch.empty, dtype=torch.uint8, device=torch.device("cuda", index))
+    return torch.empty(n_byte, dtype=torch.uint8, device=torch.device("cuda", gpu) if gpu >= 0 else "cpu")

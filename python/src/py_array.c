@@ -329,49 +329,6 @@ static int borrow_array(py_borrow *borrow, PyObject *array, const char *name, bo
     return borrow_capsule(borrow, array, name, output, tensor);
 }
 
-/* What goes wrong is told by whoever is asked next. */
-static void ignore_error(void *context, const char *kind, const char *message)
-{
-    (void)context;
-    (void)kind;
-    (void)message;
-}
-
-void *py_array_allocate(PyObject *like, size_t bytes, void **lent)
-{
-    const dlpack_exchange *exchange = find_exchange(Py_TYPE(like));
-    dlpack_tensor prototype;
-    dlpack_versioned *fresh = NULL;
-    int64_t n = (int64_t)bytes;
-    *lent = NULL;
-    memset(&prototype, 0, sizeof prototype);
-    if (exchange == NULL || exchange->allocate == NULL || exchange->view(like, &prototype) != 0) {
-        PyErr_Clear();
-        return NULL;
-    }
-    prototype = (dlpack_tensor){.device_type = prototype.device_type,
-                                .device_id = prototype.device_id,
-                                .ndim = 1,
-                                .dtype_code = DLPACK_UINT,
-                                .dtype_bits = 8,
-                                .dtype_lanes = 1,
-                                .shape = &n};
-    if (exchange->allocate(&prototype, &fresh, NULL, ignore_error) != 0 || fresh == NULL) {
-        PyErr_Clear();
-        return NULL;
-    }
-    *lent = fresh;
-    return (char *)fresh->tensor.data + fresh->tensor.byte_offset;
-}
-
-void py_array_release(void *lent)
-{
-    dlpack_versioned *given = lent;
-    if (given != NULL && given->deleter != NULL) {
-        given->deleter(given);
-    }
-}
-
 int py_borrow_input(py_borrow *borrow, PyObject *array, const char *name, mla_tensor *tensor)
 {
     return borrow_array(borrow, array, name, false, tensor);

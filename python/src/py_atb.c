@@ -118,7 +118,7 @@ static int32_t decode(const mla_atb_decode_args *args, const py_launch *launch)
 
 const char py_atb_decode_doc[] =
     "atb_decode(q_nope, q_rope, ctkv, k_rope, block_tables, mask, qk_descale, pv_descale, output, lse, context_lens,\n"
-    "           qseqlen, q_headnum, qk_scale, kv_headnum, mask_type, calc_type, cache_mode, stream, allocator); the\n"
+    "           qseqlen, q_headnum, qk_scale, kv_headnum, mask_type, calc_type, cache_mode, stream, gpu); the\n"
     "public form is mla.atb.npu_multi_head_latent_attention().";
 
 PyObject *py_atb_decode(PyObject *self, PyObject *const *args, Py_ssize_t n)
@@ -137,7 +137,7 @@ PyObject *py_atb_decode(PyObject *self, PyObject *const *args, Py_ssize_t n)
     host_list context_lens = {0}, q_seq_len = {0};
     PyObject *result = NULL;
     py_launch launch;
-    if (py_launch_read(&launch, &borrow, args[18], args[19], args[0]) != 0) {
+    if (py_launch_read(&launch, &borrow, args[18], args[19]) != 0) {
         goto end;
     }
     for (int i = 0; i < COUNT; i++) {

@@ -85,7 +85,7 @@ enum {
     ARG_BATCH_INVARIANT,
     ARG_U16_IS_BF16,
     ARG_STREAM,
-    ARG_ALLOCATE,
+    ARG_GPU,
     N_ARG
 };
 
@@ -225,7 +225,7 @@ PyObject *py_attention(PyObject *self, PyObject *const *args, Py_ssize_t n)
     py_launch launch;
     PyObject *result = NULL;
     if (read_arrays(&borrow, args, &problem) == 0 && read_segments(&borrow, args[ARG_SEGMENTS], &problem) == 0 &&
-        py_launch_read(&launch, &borrow, args[ARG_STREAM], args[ARG_ALLOCATE], args[0]) == 0 &&
+        py_launch_read(&launch, &borrow, args[ARG_STREAM], args[ARG_GPU]) == 0 &&
         read_numbers(args, &problem, &launch.options) == 0) {
         mla_status status;
         if (py_launch_is_free(&launch)) {

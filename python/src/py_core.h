@@ -44,15 +44,28 @@ int py_borrow_input(py_borrow *borrow, PyObject *array, const char *name, mla_te
 int py_borrow_output(py_borrow *borrow, PyObject *array, const char *name, mla_tensor *tensor);
 void py_borrow_end(py_borrow *borrow);
 
-/*
- * Uninitialised memory where `like` is, on its library's current stream if that is a GPU; `lent` goes to
- * py_array_release(). NULL, without an error, where the library of `like` has no such function for C, or no memory.
- */
-void *py_array_allocate(PyObject *like, size_t bytes, void **lent);
-void py_array_release(void *lent);
-
 /* As py_borrow_input(), but None leaves *tensor absent, with nothing but the name under which it would be missed. */
 int py_borrow_optional(py_borrow *borrow, PyObject *array, const char *name, mla_tensor *tensor);
+
+/* ---- torch from C: py_torch.c ------------------------------------------------------------------------------------ */
+
+/* Can torch, which must be loaded, be asked from C for tensors where `like` is? Else do not call the next two. */
+bool py_torch_makes_tensors(const mla_tensor *like);
+
+/*
+ * A new torch.Tensor where `like` is, dense and uninitialised, and libmla's view of it, valid while it lives. dtype:
+ * f32, f16 or bf16. NULL, without a Python error, if torch has no memory: its Python says what is wrong.
+ */
+PyObject *py_torch_empty(const char *name, const mla_tensor *like, mla_dtype dtype, int32_t ndim, const int64_t *dim,
+                         mla_tensor *view);
+
+/* Torch's current stream on the GPU of `like`; NULL on the CPU. Returns 0, or anything else, without a Python error. */
+int py_torch_stream(const mla_tensor *like, void **stream);
+
+/* Uninitialised memory on that GPU, for torch's current stream there; -1: on the CPU. `lent` goes to
+ * py_torch_take_back(). NULL, without an error, where torch cannot be asked from C, or has no memory. */
+void *py_torch_lend(int64_t gpu, size_t bytes, void **lent);
+void py_torch_take_back(void *lent);
 
 /* ---- GPUs: py_launch.c ------------------------------------------------------------------------------------------- */
 
@@ -61,19 +74,23 @@ typedef struct py_launch {
     mla_plan_options options;
     mla_allocator allocator;
     py_borrow *borrow;
-    PyObject *like, *allocate, *held; /* held: a list of what the allocator gave */
-    void *lent;                       /* what the library of `like` gave */
+    int64_t gpu;    /* where torch is asked for workspace; -1: on the CPU, as tests do */
+    void *lent;     /* what it gave, asked from C */
+    PyObject *held; /* a list of what it gave, asked through Python */
 } py_launch;
 
-/* stream: an address as int, or None; allocator: a function from bytes to an array on the GPU, or None for the
- * library's own. It is asked where the library that the array `like` belongs to cannot be asked from C, which takes a
- * fraction of the time. Returns 0, or -1 with an error set. */
-int py_launch_read(py_launch *launch, py_borrow *borrow, PyObject *stream, PyObject *allocator, PyObject *like);
+/* stream: an address as int, or None. gpu: the number of the GPU where torch gives workspace, for its current stream,
+ * which `stream` must be then; None: the library allocates. Returns 0, or -1 with an error set. */
+int py_launch_read(py_launch *launch, py_borrow *borrow, PyObject *stream, PyObject *gpu);
+
+/* The same in C, for a call whose tensors are torch's, on its current stream where `where` is; py_torch_makes_tensors()
+ * must have said yes. */
+int py_launch_on_torch(py_launch *launch, py_borrow *borrow, const mla_tensor *where);
 
 /* The GIL may be let go during a call with these options: no Python function is called from it. */
 static inline bool py_launch_is_free(const py_launch *launch)
 {
-    return launch->allocate == NULL;
+    return launch->options.allocator == NULL;
 }
 
 /* As py_result(), once the call is over; an error that the allocator set goes first. */
@@ -97,12 +114,13 @@ int py_count(const char *function, Py_ssize_t n_given, Py_ssize_t n_wanted);
 /* ---- functions of the module ------------------------------------------------------------------------------------- */
 
 extern const char py_attention_doc[], py_flash_mla_doc[], py_get_metadata_doc[], py_num_parts_doc[], py_varlen_doc[],
-    py_describe_doc[], py_hif8_find_descale_doc[], py_hif8_quantize_doc[], py_hif8_dequantize_doc[], py_nd_to_nz_doc[],
-    py_nz_to_nd_doc[], py_merge_states_doc[], py_quant_sparse_flash_mla_doc[], py_quant_sparse_flash_mla_metadata_doc[],
-    py_atb_decode_doc[];
+    py_describe_doc[], py_find_torch_doc[], py_hif8_find_descale_doc[], py_hif8_quantize_doc[],
+    py_hif8_dequantize_doc[], py_nd_to_nz_doc[], py_nz_to_nd_doc[], py_merge_states_doc[],
+    py_quant_sparse_flash_mla_doc[], py_quant_sparse_flash_mla_metadata_doc[], py_atb_decode_doc[];
 PyObject *py_atb_decode(PyObject *self, PyObject *const *args, Py_ssize_t n);
 PyObject *py_attention(PyObject *self, PyObject *const *args, Py_ssize_t n);
 PyObject *py_describe(PyObject *self, PyObject *const *args, Py_ssize_t n);
+PyObject *py_find_torch(PyObject *self, PyObject *gpu);
 PyObject *py_flash_mla(PyObject *self, PyObject *const *args, Py_ssize_t n);
 PyObject *py_get_metadata(PyObject *self, PyObject *const *args, Py_ssize_t n);
 PyObject *py_hif8_dequantize(PyObject *self, PyObject *const *args, Py_ssize_t n);

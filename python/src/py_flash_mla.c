@@ -1,5 +1,5 @@
 /*
- * py_flash_mla.c - the calls behind the package flash_mla. Outputs are given by the caller: Python allocates them.
+ * py_flash_mla.c - the calls behind the package flash_mla. The caller gives outputs; those of decode torch can make.
  */
 #include "py_core.h"
 
@@ -24,22 +24,31 @@ typedef struct decode_call {
     bool causal;
 } decode_call;
 
-/* What flash_mla_with_kvcache() demands beyond the rules of the problem that decode_with_sink() lowers to. */
-static int check_decode(const decode_call *call)
+/* What the outputs are made after. */
+static int check_query(const decode_call *call)
 {
+    if (call->q.ndim != 4) {
+        PyErr_Format(PyExc_ValueError, "q has %d dimensions, must have 4: [b][s_q][h_q][d]", (int)call->q.ndim);
+        return -1;
+    }
     if (call->q.dtype != MLA_DTYPE_BF16 && call->q.dtype != MLA_DTYPE_F16) {
         PyErr_Format(PyExc_TypeError, "q.dtype = %s must be f16 or bf16", mla_dtype_name(call->q.dtype));
         return -1;
     }
+    if (call->head_dim_v < 1 || call->head_dim_v > call->q.dim[3]) {
+        PyErr_Format(PyExc_ValueError, "head_dim_v = %lld must be between 1 and q.dim[3] = %lld",
+                     (long long)call->head_dim_v, (long long)call->q.dim[3]);
+        return -1;
+    }
+    return 0;
+}
+
+/* What flash_mla_with_kvcache() demands beyond the rules of the problem that decode_with_sink() lowers to. */
+static int check_decode(const decode_call *call)
+{
     if (call->k_cache.dtype != call->q.dtype) {
         PyErr_Format(PyExc_TypeError, "k_cache.dtype = %s differs from q.dtype = %s",
                      mla_dtype_name(call->k_cache.dtype), mla_dtype_name(call->q.dtype));
-        return -1;
-    }
-    int64_t d = call->q.dim[call->q.ndim - 1];
-    if (call->head_dim_v < 1 || call->head_dim_v > d) {
-        PyErr_Format(PyExc_ValueError, "head_dim_v = %lld must be between 1 and q.dim[3] = %lld",
-                     (long long)call->head_dim_v, (long long)d);
         return -1;
     }
     const mla_tensor *hints[] = {&call->metadata, &call->num_splits};
@@ -92,10 +101,35 @@ static mla_status decode(const decode_call *call, const mla_plan_options *option
                                      call->causal, &call->out, &call->lse);
 }
 
+/* Outputs that torch makes: new references. Both NULL, without an error, if it has no memory for them. */
+static void make_outputs(decode_call *call, PyObject **out, PyObject **lse)
+{
+    const int64_t *q = call->q.dim, out_dim[4] = {q[0], q[1], q[2], call->head_dim_v}, lse_dim[3] = {q[0], q[2], q[1]};
+    *out = py_torch_empty("out", &call->q, call->q.dtype, 4, out_dim, &call->out);
+    *lse = *out != NULL ? py_torch_empty("lse", &call->q, MLA_DTYPE_F32, 3, lse_dim, &call->lse) : NULL;
+    if (*lse == NULL) {
+        Py_CLEAR(*out);
+    }
+}
+
+static PyObject *run_decode(const decode_call *call, py_launch *launch)
+{
+    mla_status status;
+    if (py_launch_is_free(launch)) {
+        Py_BEGIN_ALLOW_THREADS
+        status = decode(call, &launch->options);
+        Py_END_ALLOW_THREADS
+    } else {
+        status = decode(call, &launch->options);
+    }
+    return py_launch_end(launch, status);
+}
+
 const char py_flash_mla_doc[] =
     "with_kvcache(q, k_cache, block_table, cache_seqlens, head_dim_v, tile_scheduler_metadata, num_splits,\n"
-    "             softmax_scale, causal, attn_sink, out, lse, stream, allocate, batch_invariant); the public form is\n"
-    "flash_mla.flash_mla_with_kvcache().";
+    "             softmax_scale, causal, attn_sink, out, lse, stream, gpu, batch_invariant); the public form is\n"
+    "flash_mla.flash_mla_with_kvcache(). out and lse None, where find_torch() says that it can: torch makes them and\n"
+    "gives its stream; they are returned, or None if it has no memory for them.";
 
 PyObject *py_flash_mla(PyObject *self, PyObject *const *args, Py_ssize_t n)
 {
@@ -107,7 +141,7 @@ PyObject *py_flash_mla(PyObject *self, PyObject *const *args, Py_ssize_t n)
     py_borrow_begin(&borrow, false);
     decode_call call;
     py_launch launch;
-    PyObject *result = NULL;
+    PyObject *out = NULL, *lse = NULL, *result = NULL;
     if (py_borrow_input(&borrow, args[0], "q", &call.q) != 0 ||
         py_borrow_input(&borrow, args[1], "k_cache", &call.k_cache) != 0 ||
         py_borrow_input(&borrow, args[2], "block_table", &call.block_table) != 0 ||
@@ -116,29 +150,40 @@ PyObject *py_flash_mla(PyObject *self, PyObject *const *args, Py_ssize_t n)
         py_borrow_optional(&borrow, args[5], "tile_scheduler_metadata", &call.metadata) != 0 ||
         py_borrow_optional(&borrow, args[6], "num_splits", &call.num_splits) != 0 ||
         py_borrow_optional(&borrow, args[9], "attn_sink", &call.sink) != 0 ||
-        py_borrow_output(&borrow, args[10], "out", &call.out) != 0 ||
-        py_borrow_output(&borrow, args[11], "lse", &call.lse) != 0 ||
-        py_launch_read(&launch, &borrow, args[12], args[13], args[0]) != 0) {
+        py_float(args[7], "softmax_scale", &call.softmax_scale) != 0 || check_query(&call) != 0) {
         goto end;
     }
-    if (py_float(args[7], "softmax_scale", &call.softmax_scale) != 0) {
-        goto end;
-    }
+    const bool batch_invariant = PyObject_IsTrue(args[14]) == 1;
     call.causal = PyObject_IsTrue(args[8]) == 1;
-    launch.options.batch_invariant = PyObject_IsTrue(args[14]) == 1;
     if (PyErr_Occurred() || (call.sink.ndim != 0 && check_decode(&call) != 0)) {
         goto end;
     }
-    mla_status status;
-    if (py_launch_is_free(&launch)) {
-        Py_BEGIN_ALLOW_THREADS
-        status = decode(&call, &launch.options);
-        Py_END_ALLOW_THREADS
-    } else {
-        status = decode(&call, &launch.options);
+    if (args[10] != Py_None) {
+        if (py_borrow_output(&borrow, args[10], "out", &call.out) == 0 &&
+            py_borrow_output(&borrow, args[11], "lse", &call.lse) == 0 &&
+            py_launch_read(&launch, &borrow, args[12], args[13]) == 0) {
+            launch.options.batch_invariant = batch_invariant;
+            result = run_decode(&call, &launch);
+        }
+        goto end;
     }
-    result = py_launch_end(&launch, status);
+    if (!py_torch_makes_tensors(&call.q)) {
+        PyErr_SetString(PyExc_TypeError, "out and lse must be given: this torch does not make tensors for C");
+        goto end;
+    }
+    if (py_launch_on_torch(&launch, &borrow, &call.q) != 0) {
+        goto end;
+    }
+    launch.options.batch_invariant = batch_invariant;
+    make_outputs(&call, &out, &lse);
+    result = out != NULL ? run_decode(&call, &launch) : Py_BuildValue("");
+    if (out != NULL && result != NULL) {
+        Py_DECREF(result);
+        result = PyTuple_Pack(2, out, lse);
+    }
 end:
+    Py_XDECREF(out);
+    Py_XDECREF(lse);
     py_borrow_end(&borrow);
     return result;
 }
@@ -159,7 +204,7 @@ PyObject *py_get_metadata(PyObject *self, PyObject *const *args, Py_ssize_t n)
     int64_t num_heads_per_head_k, num_heads_k;
     py_launch launch;
     PyObject *result = NULL;
-    if (py_launch_read(&launch, &borrow, args[5], Py_None, args[0]) == 0 &&
+    if (py_launch_read(&launch, &borrow, args[5], Py_None) == 0 &&
         py_borrow_input(&borrow, args[0], "cache_seqlens", &cache_seqlens) == 0 &&
         py_integer(args[1], "num_heads_per_head_k", &num_heads_per_head_k) == 0 &&
         py_integer(args[2], "num_heads_k", &num_heads_k) == 0 &&
@@ -190,7 +235,7 @@ PyObject *py_num_parts(PyObject *self, PyObject *const *args, Py_ssize_t n)
 }
 
 const char py_varlen_doc[] =
-    "attn_varlen(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal, out, lse, stream, allocate); the public\n"
+    "attn_varlen(q, k, v, cu_seqlens_qo, cu_seqlens_kv, softmax_scale, causal, out, lse, stream, gpu); the public\n"
     "form is flash_mla.flash_attn_varlen_func().";
 
 PyObject *py_varlen(PyObject *self, PyObject *const *args, Py_ssize_t n)
@@ -205,7 +250,7 @@ PyObject *py_varlen(PyObject *self, PyObject *const *args, Py_ssize_t n)
     mla_problem_init(&problem);
     py_launch launch;
     PyObject *result = NULL;
-    if (py_launch_read(&launch, &borrow, args[9], args[10], args[0]) != 0 ||
+    if (py_launch_read(&launch, &borrow, args[9], args[10]) != 0 ||
         py_borrow_input(&borrow, args[0], "q", &problem.q) != 0 ||
         py_borrow_input(&borrow, args[1], "k", &problem.segment[0].k) != 0 ||
         py_borrow_input(&borrow, args[2], "v", &problem.segment[0].v) != 0 ||

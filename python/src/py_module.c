@@ -159,6 +159,7 @@ static PyMethodDef methods[] = {
     {"with_kvcache", FAST(py_flash_mla), METH_FASTCALL, py_flash_mla_doc},
     {"get_metadata", FAST(py_get_metadata), METH_FASTCALL, py_get_metadata_doc},
     {"num_parts", FAST(py_num_parts), METH_FASTCALL, py_num_parts_doc},
+    {"find_torch", py_find_torch, METH_O, py_find_torch_doc},
     {"attn_varlen", FAST(py_varlen), METH_FASTCALL, py_varlen_doc},
     {"atb_decode", FAST(py_atb_decode), METH_FASTCALL, py_atb_decode_doc},
     {"quant_sparse_flash_mla", FAST(py_quant_sparse_flash_mla), METH_FASTCALL, py_quant_sparse_flash_mla_doc},

@@ -106,7 +106,7 @@ PyObject *py_quant_sparse_flash_mla(PyObject *self, PyObject *const *args, Py_ss
     PyObject *const *rest = args + REST, *result = NULL;
     py_launch launch;
     float scale;
-    if (py_launch_read(&launch, &borrow, rest[5], rest[6], args[0]) != 0 ||
+    if (py_launch_read(&launch, &borrow, rest[5], rest[6]) != 0 ||
         borrow_tensors(&borrow, args, call_tensors, N_TENSOR, &call) != 0 ||
         read_integers(args + N_TENSOR, call_integers, N_INTEGER, &call) != 0 ||
         py_float(rest[0], "softmax_scale", &scale) != 0 || read_layout(rest[1], "layout_q", &call.layout_q) != 0 ||
@@ -163,7 +163,7 @@ PyObject *py_quant_sparse_flash_mla_metadata(PyObject *self, PyObject *const *ar
     mla_quant_sparse_flash_mla_metadata_init(&call);
     PyObject *const *rest = args + REST, *result = NULL;
     py_launch launch;
-    if (py_launch_read(&launch, &borrow, rest[5], Py_None, args[0]) == 0 &&
+    if (py_launch_read(&launch, &borrow, rest[5], Py_None) == 0 &&
         borrow_tensors(&borrow, args, plan_tensors, N_TENSOR, &call) == 0 &&
         read_integers(args + N_TENSOR, plan_integers, N_INTEGER, &call) == 0 &&
         read_layout(rest[0], "layout_q", &call.layout_q) == 0 &&

@@ -134,6 +134,16 @@ DECODE = {
         r"^extra_topk_length\b",
     ),
     "an unknown argument": (lambda a: {"softmax_scael": 1.0}, TypeError, "softmax_scael"),
+    "causal is a text": (lambda a: {"causal": "no"}, TypeError, "^causal must be a bool, not 'no'"),
+    "causal is 2": (lambda a: {"causal": 2}, TypeError, "^causal must be a bool, not 2"),
+    "causal is None": (lambda a: {"causal": None}, TypeError, "^causal must be a bool, not None"),
+    "causal is a tensor": (lambda a: {"causal": torch.tensor(True)}, TypeError, "^causal must be a bool, not an array"),
+    "is_fp8_kvcache is a text": (lambda a: {"is_fp8_kvcache": "no"}, TypeError, "^is_fp8_kvcache must be a bool"),
+    "enable_batch_invariant is a text": (
+        lambda a: {"enable_batch_invariant": "no"},
+        TypeError,
+        "^enable_batch_invariant must be a bool, not 'no'$",
+    ),
 }
 
 
@@ -169,6 +179,18 @@ def test_decode_refuses(case, with_sink):
     assert caught.type is exception
     # After a refusal the next call is none the worse.
     flash_mla_with_kvcache(**good_call())
+
+
+@pytest.mark.parametrize("yes, no", [(np.bool_(True), np.bool_(False)), (1, 0)])
+def test_what_else_is_a_bool(yes, no):
+    """NumPy's, and the two numbers that DeepSeek's module takes for one."""
+    arguments = good_call()
+    for value, same in ((yes, True), (no, False)):
+        mine = flash_mla_with_kvcache(**arguments, causal=value, enable_batch_invariant=value, is_fp8_kvcache=no)
+        plain = flash_mla_with_kvcache(**arguments, causal=same)
+        assert torch.equal(mine[0], plain[0])
+        native = {**native_call(), "causal": value, "lse_with_sink": value, "batch_invariant": value}
+        assert np.array_equal(mla.attention(**native)[0], mla.attention(**{**native_call(), "causal": same})[0])
 
 
 def test_the_positional_trap_of_an_old_readme():
@@ -229,6 +251,9 @@ def native_call():
 
 
 NATIVE = {
+    "causal is a text": ({"causal": "no"}, TypeError, "^causal must be a bool, not 'no'$"),
+    "lse_with_sink is a text": ({"lse_with_sink": "no"}, TypeError, "^lse_with_sink must be a bool, not 'no'$"),
+    "batch_invariant is None": ({"batch_invariant": None}, TypeError, "^batch_invariant must be a bool, not None$"),
     "no d_v": ({"d_v": None}, ValueError, "d_v"),
     "d_v is a bool": ({"d_v": True}, TypeError, "^d_v must be an integer, not True$"),
     "d_v is negative": ({"d_v": -3}, ValueError, "d_v"),

@@ -1,17 +1,21 @@
 """What a call may do with memory and threads: read inputs in place, write outputs alone, let other threads run."""
 
 import gc
+import os
+import subprocess
+import sys
 import threading
 import time
 import tracemalloc
+import weakref
 
 import ml_dtypes
 import mla
 import numpy as np
 import pytest
 import torch
-from flash_mla import flash_mla_with_kvcache, get_mla_metadata
-from mla import _core
+from flash_mla import _ops, flash_mla_with_kvcache, get_mla_metadata
+from mla import _core, _launch
 from reference import assert_decode_close, make_decode
 
 
@@ -166,29 +170,93 @@ def _decode_call(dtype):
     return call, torch.empty(2, 1, 16, 512, dtype=dtype), torch.empty(2, 16, 1)
 
 
-@pytest.mark.skipif(
-    not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"), reason="this torch gives no memory to programs in C"
-)
-def test_workspace_comes_from_torch():
-    """Where torch can be asked from C, the Python function beside it is not called."""
+def _count_workspace(monkeypatch):
+    """The sizes that Python is asked for from now on."""
+    asked, allocate = [], _launch.allocate
+    monkeypatch.setattr(_launch, "allocate", lambda n, gpu: (asked.append(n), allocate(n, gpu))[1])
+    return asked
+
+
+needs_torch_in_c = pytest.mark.skipif(not _core.find_torch(False), reason="this torch makes no tensors for C")
+
+
+@needs_torch_in_c
+def test_workspace_comes_from_torch(monkeypatch):
+    """Where torch can be asked from C, Python is not."""
     call, out, lse = _decode_call(torch.bfloat16)
-    asked = []
-    _core.with_kvcache(*call.arguments(), None, None, 576**-0.5, False, None, out, lse, None, asked.append, False)
+    asked = _count_workspace(monkeypatch)
+    _core.with_kvcache(*call.arguments(), None, None, 576**-0.5, False, None, out, lse, None, -1, False)
     assert not asked
     assert_decode_close((out, lse), call.reference(), torch.bfloat16)
 
 
-def test_workspace_comes_from_a_function():
-    call, out, lse = _decode_call(torch.float16)
-    asked = []
+@needs_torch_in_c
+def test_outputs_made_in_c_are_like_any_other(monkeypatch):
+    call = make_decode([70, 0, 300], 2, 6, 2, dtype=torch.float16)
+    for mode in (torch.no_grad(), torch.inference_mode()):
+        with mode:
+            made = flash_mla_with_kvcache(*call.arguments(), None, None, causal=True)
+            monkeypatch.setattr(_ops, "_made_in_c", (False, False))
+            plain = flash_mla_with_kvcache(*call.arguments(), None, None, causal=True)
+            monkeypatch.undo()
+        for mine, other in zip(made, plain):
+            assert torch.equal(mine, other)
+            for what in ("shape", "stride", "dtype", "device", "requires_grad", "is_inference", "is_leaf", "_base"):
+                ours, theirs = getattr(mine, what), getattr(other, what)
+                assert ours() == theirs() if callable(ours) else ours == theirs, what
+            assert type(mine) is torch.Tensor and mine.untyped_storage().nbytes() == other.untyped_storage().nbytes()
+            with mode:
+                mine.resize_(0)  # of its own memory, no view of somebody's
+            weak = weakref.ref(mine)
+        del made, mine
+        assert weak() is None
 
-    def allocate(n):
-        asked.append(n)
-        return np.empty(n, np.uint8)
 
-    arrays = [x.numpy() if isinstance(x, torch.Tensor) else x for x in call.arguments()]
-    _core.with_kvcache(
-        *arrays, None, None, 576**-0.5, False, None, out.numpy(), lse.numpy(), None, allocate, False
-    )
-    assert len(asked) == 1 and asked[0] > 0
-    assert_decode_close((out, lse), call.reference(), torch.float16)
+def test_outputs_made_in_c_are_freed():
+    call = make_decode([5], h_q=128)  # 128 KiB of out
+    for _ in range(50):
+        flash_mla_with_kvcache(*call.arguments(), None, None)
+    forget_peak()
+    base = resident()
+    for _ in range(500):
+        flash_mla_with_kvcache(*call.arguments(), None, None)
+    assert resident() - base < 16 * 2**20
+
+
+@pytest.mark.parametrize("in_c", [False, True])
+def test_outputs_beyond_memory(in_c, monkeypatch):
+    """What torch raises, and nothing else, also where it was asked from C first."""
+    call = make_decode([5])
+    monkeypatch.setattr(_ops, "_made_in_c", (in_c and _core.find_torch(False), False))
+    with pytest.raises(RuntimeError, match="memory"):
+        flash_mla_with_kvcache(call.q.expand(2**40, -1, -1, -1), *call.arguments()[1:], None, None)
+    flash_mla_with_kvcache(*call.arguments(), None, None)
+
+
+def test_torch_that_cannot_be_asked_from_c():
+    """Functions that are missing, played by asking before torch is there: outputs and workspace come by Python."""
+    program = """
+from mla import _core, _launch
+assert not _core.find_torch(False) and not _core.find_torch(True)
+import torch
+from flash_mla import _ops, flash_mla_with_kvcache
+from reference import assert_decode_close, make_decode
+assert _ops._made_in_c == (False, False)
+call = make_decode([500, 3])
+out, lse = flash_mla_with_kvcache(*call.arguments(), None, None)
+assert_decode_close((out, lse), call.reference(), torch.bfloat16)
+asked, allocate = [], _launch.allocate
+_launch.allocate = lambda n, gpu: (asked.append(n), allocate(n, gpu))[1]
+again = torch.empty_like(out), torch.empty_like(lse)
+_core.with_kvcache(*call.arguments(), None, None, 576**-0.5, False, None, *again, None, -1, False)
+assert len(asked) == 1 and asked[0] > 0
+assert torch.equal(out, again[0]) and torch.equal(lse, again[1])
+try:
+    _core.with_kvcache(*call.arguments(), None, None, 576**-0.5, False, None, None, None, None, None, False)
+except TypeError as error:
+    assert "out and lse must be given" in str(error)
+else:
+    raise SystemExit("made without torch")
+"""
+    path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
+    subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, "PYTHONPATH": path})

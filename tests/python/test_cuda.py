@@ -112,6 +112,46 @@ def test_other_streams():
     assert torch.equal(answer[0], again[0]) and torch.equal(answer[1], again[1])
 
 
+def test_outputs_are_torchs_own():
+    """Made in C, they come from the caching allocator, and are no different from those that torch makes for Python."""
+    assert _core.find_torch(True) or not hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
+    call = make_decode([500, 3], 2, 16)
+    gpu = on_gpu(call)
+    made = flash_mla_with_kvcache(*gpu.arguments(), None, None, causal=True)
+    plain = torch.empty_like(made[0]), torch.empty_like(made[1])
+    stream = torch.cuda.current_stream().cuda_stream
+    options = (None, None, call.q.shape[-1] ** -0.5, True, None, *plain, stream, 0, False)
+    _core.with_kvcache(*gpu.arguments(), *options)
+    for mine, other in zip(made, plain):
+        assert torch.equal(mine, other) and mine.device == other.device and mine.stride() == other.stride()
+        mine.record_stream(torch.cuda.Stream())
+    torch.cuda.synchronize()
+    held = torch.cuda.memory_allocated()
+    for _ in range(20):
+        flash_mla_with_kvcache(*gpu.arguments(), None, None, causal=True)
+    assert torch.cuda.memory_allocated() == held
+    out, _ = flash_mla_with_kvcache(*gpu.arguments(), None, None, causal=True)
+    assert torch.cuda.memory_allocated() - held >= out.nbytes
+
+
+def test_outputs_beyond_the_memory_of_a_gpu():
+    gpu = on_gpu(make_decode([5], 1, 16))
+    with pytest.raises(torch.OutOfMemoryError):
+        flash_mla_with_kvcache(gpu.q.expand(2**26, -1, -1, -1), *gpu.arguments()[1:], None, None)
+
+
+def test_memory_pools():
+    """In a pool that torch was told to use, outputs and workspace come from it, in C as in Python."""
+    call = make_decode([3000, 70], 1, 64)
+    gpu = on_gpu(call)
+    pool = torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool):
+        answer = flash_mla_with_kvcache(*gpu.arguments(), None, None)
+    blocks = [(segment["address"], segment["total_size"]) for segment in pool.snapshot()]
+    assert all(any(at <= x.data_ptr() < at + size for at, size in blocks) for x in answer)
+    assert_decode_close(back(answer), call.reference(), torch.bfloat16)
+
+
 @pytest.mark.parametrize("style", ["tensors", "object", "none"])
 def test_graph_with_changing_lengths(style):
     call = make_decode([900, 64, 2000], 2, 64)

@@ -56,14 +56,15 @@ def load(folder):
     return package
 
 
-def make_inputs(b, s_q, s_k, h_q, varied):
+def make_inputs(b, s_q, s_k, h_q, varied, n_set=None):
+    """(q, pages, one page table a set, lengths, their mean); so many sets of pages as exceed the L2 cache, unless told."""
     torch.manual_seed(1)
     lengths = torch.full((b,), s_k, dtype=torch.int32)
     if varied:
         lengths = torch.normal(float(s_k), s_k / 2, (b,)).int().clamp(min=s_q)
     need = [math.ceil(int(n) / PAGE) for n in lengths]
     l2 = torch.cuda.get_device_properties(0).L2_cache_size
-    n_set = min(32, 4 * l2 // (sum(need) * PAGE * D * 2) + 1)
+    n_set = n_set or min(32, 4 * l2 // (sum(need) * PAGE * D * 2) + 1)
     pool = (torch.randn(sum(need) * n_set, PAGE, 1, D, device="cuda", dtype=torch.bfloat16) / 10).clamp_(-1, 1)
     order = torch.randperm(len(pool)).int()
     tables, at = [], 0

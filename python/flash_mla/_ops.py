@@ -11,6 +11,7 @@ from mla._launch import launch_of
 from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
+_compiling = torch.compiler.is_dynamo_compiling  # every other way of tracing has a mode or tensors of its own
 _functorch_active = torch._C._are_functorch_transforms_active
 _profiling = torch.autograd._profiler_enabled
 _empty = torch.empty_strided
@@ -20,7 +21,7 @@ _METADATA_COLUMNS = 8
 def _direct(tensor):
     """May the implementation be called without the dispatcher?"""
     return (
-        not torch.compiler.is_compiling()
+        not _compiling()
         and type(tensor) is Tensor
         and (tensor.is_cuda or tensor.is_cpu)
         and not is_in_torch_dispatch_mode()

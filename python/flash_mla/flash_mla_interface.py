@@ -185,7 +185,9 @@ def flash_mla_with_kvcache(
         name = "block_table" if block_table is None else "cache_seqlens"
         raise TypeError(f"{name} may be None only when indices is given")
     if k_cache.dtype is not q.dtype and k_cache.dtype in _EIGHT_BIT:
-        raise NotImplementedError(f"k_cache has dtype {k_cache.dtype}: an 8-bit cache is not implemented")
+        raise NotImplementedError(
+            f"k_cache has dtype {k_cache.dtype}, must be that of q, float16 or bfloat16: 8-bit caches are not implemented"
+        )
     meta = None
     if isinstance(tile_scheduler_metadata, FlashMLASchedMeta):
         assert num_splits is None, "num_splits must be None when tile_scheduler_metadata is a FlashMLASchedMeta"

@@ -84,7 +84,8 @@ static int fail_naming(const char *name)
     return -1;
 }
 
-static int read_dtype(const dlpack_tensor *from, bool u16_is_bf16, const char *name, mla_dtype *dtype)
+static int read_dtype(const dlpack_tensor *from, bool u16_is_bf16, const char *allowed, const char *name,
+                      mla_dtype *dtype)
 {
     static const struct {
         uint8_t code, bits;
@@ -112,25 +113,30 @@ static int read_dtype(const dlpack_tensor *from, bool u16_is_bf16, const char *n
         return -1;
     }
     if (from->dtype_code >= DLPACK_FLOAT8_FIRST && from->dtype_code <= DLPACK_FLOAT4_LAST) {
-        PyErr_Format(PyExc_NotImplementedError, "%s has a %d-bit float dtype; only f32, f16 and bf16 are implemented",
-                     name, from->dtype_bits);
+        PyErr_Format(PyExc_NotImplementedError, "%s has a float dtype of %d bits, which is not implemented; must be %s",
+                     name, from->dtype_bits, allowed);
         return -1;
     }
-    static const char *const kind[] = {"int", "uint", "float", "opaque", "bfloat", "complex", "bool"};
-    PyErr_Format(PyExc_TypeError, "%s has dtype %s%d, which libmla does not know", name,
-                 from->dtype_code < sizeof kind / sizeof kind[0] ? kind[from->dtype_code] : "unknown",
-                 from->dtype_bits);
+    static const char *const kind[] = {"int", "uint", "float", "opaque", "bfloat", "complex"};
+    if (from->dtype_code == DLPACK_BOOL) {
+        PyErr_Format(PyExc_TypeError, "%s has dtype bool, must be %s", name, allowed);
+    } else {
+        PyErr_Format(PyExc_TypeError, "%s has dtype %s%d, must be %s", name,
+                     from->dtype_code < sizeof kind / sizeof kind[0] ? kind[from->dtype_code] : "unknown",
+                     from->dtype_bits, allowed);
+    }
     return -1;
 }
 
-static int read_tensor(const dlpack_tensor *from, bool u16_is_bf16, const char *name, mla_tensor *to)
+static int read_tensor(const dlpack_tensor *from, bool u16_is_bf16, const char *dtypes, const char *name,
+                       mla_tensor *to)
 {
     if (from->ndim < 1 || from->ndim > MLA_MAX_NDIM) {
         PyErr_Format(PyExc_ValueError, "%s has %d dimensions, must have 1 to %d", name, from->ndim, MLA_MAX_NDIM);
         return -1;
     }
     memset(to, 0, sizeof *to);
-    if (read_dtype(from, u16_is_bf16, name, &to->dtype) != 0) {
+    if (read_dtype(from, u16_is_bf16, dtypes, name, &to->dtype) != 0) {
         return -1;
     }
     switch (from->device_type) {
@@ -295,7 +301,7 @@ static int borrow_capsule(py_borrow *borrow, PyObject *array, const char *name, 
             PyErr_Format(PyExc_ValueError, "%s is read-only", name);
             return -1;
         }
-        return read_tensor(&lent->tensor, u16_is_bf16, name, tensor);
+        return read_tensor(&lent->tensor, u16_is_bf16, borrow->dtypes, name, tensor);
     }
     const dlpack_managed *lent = PyCapsule_GetPointer(capsule, "dltensor");
     if (lent == NULL) {
@@ -305,7 +311,7 @@ static int borrow_capsule(py_borrow *borrow, PyObject *array, const char *name, 
         PyErr_Format(PyExc_ValueError, "%s is lent in a way that does not allow writing", name);
         return -1;
     }
-    return read_tensor(&lent->tensor, u16_is_bf16, name, tensor);
+    return read_tensor(&lent->tensor, u16_is_bf16, borrow->dtypes, name, tensor);
 }
 
 static int borrow_array(py_borrow *borrow, PyObject *array, const char *name, bool output, mla_tensor *tensor)
@@ -317,7 +323,7 @@ static int borrow_array(py_borrow *borrow, PyObject *array, const char *name, bo
         if (exchange->view(array, &lent) != 0) {
             return fail_naming(name);
         }
-        if (read_tensor(&lent, borrow->u16_is_bf16, name, tensor) != 0) {
+        if (read_tensor(&lent, borrow->u16_is_bf16, borrow->dtypes, name, tensor) != 0) {
             return -1;
         }
         int negated = is_negated(array, tensor->dtype);

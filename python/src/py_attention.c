@@ -8,46 +8,51 @@
 #include <stddef.h>
 #include <string.h>
 
+#define VALUES "float32, float16, bfloat16, uint8 (HiFloat8) or int8"
+#define FLOATS "float32, float16 or bfloat16"
+
 typedef struct slot {
     const char *name; /* the Python argument's */
     size_t offset;    /* of the mla_tensor */
+    const char *dtypes;
 } slot;
 
 /* The argument's name in each segment: an argument of attention() itself, or one of its `second`. */
 typedef struct segment_slot {
     const char *name[MLA_MAX_SEGMENT];
     size_t offset;
+    const char *dtypes;
 } segment_slot;
 
 static const slot query_slots[] = {
-    {"q", offsetof(mla_problem, q)},
-    {"q_rope", offsetof(mla_problem, q_rope)},
-    {"q_begin", offsetof(mla_problem, q_begin)},
-    {"q_lengths", offsetof(mla_problem, q_length)},
-    {"q_descale", offsetof(mla_problem, q_descale)},
-    {"qk_descale", offsetof(mla_problem, qk_descale)},
-    {"pv_descale", offsetof(mla_problem, pv_descale)},
-    {"sink", offsetof(mla_problem, sink)},
+    {"q", offsetof(mla_problem, q), VALUES},
+    {"q_rope", offsetof(mla_problem, q_rope), VALUES},
+    {"q_begin", offsetof(mla_problem, q_begin), "int32"},
+    {"q_lengths", offsetof(mla_problem, q_length), "int32"},
+    {"q_descale", offsetof(mla_problem, q_descale), "float32"},
+    {"qk_descale", offsetof(mla_problem, qk_descale), "float32"},
+    {"pv_descale", offsetof(mla_problem, pv_descale), "float32"},
+    {"sink", offsetof(mla_problem, sink), "float32"},
 };
 
 static const slot output_slots[] = {
-    {"out", offsetof(mla_problem, o)},
-    {"lse", offsetof(mla_problem, lse)},
-    {"max", offsetof(mla_problem, max)},
+    {"out", offsetof(mla_problem, o), FLOATS},
+    {"lse", offsetof(mla_problem, lse), FLOATS},
+    {"max", offsetof(mla_problem, max), "float32"},
 };
 
 static const segment_slot segment_slots[] = {
-    {{"k", "second.k"}, offsetof(mla_segment, k)},
-    {{"k_rope", "second.k_rope"}, offsetof(mla_segment, k_rope)},
-    {{"v", "second.v"}, offsetof(mla_segment, v)},
-    {{"k_begin", "second.k_begin"}, offsetof(mla_segment, k_begin)},
-    {{"page_table", "second.page_table"}, offsetof(mla_segment, page_table)},
-    {{"lengths", "second.lengths"}, offsetof(mla_segment, length)},
-    {{"key_list", "second.key_list"}, offsetof(mla_segment, list)},
-    {{"key_list_lengths", "second.key_list_lengths"}, offsetof(mla_segment, list_length)},
-    {{"mask", "second.mask"}, offsetof(mla_segment, mask)},
-    {{"descale", "second.descale"}, offsetof(mla_segment, descale)},
-    {{"visible.residual", "second.visible.residual"}, offsetof(mla_segment, visible.residual)},
+    {{"k", "second.k"}, offsetof(mla_segment, k), VALUES},
+    {{"k_rope", "second.k_rope"}, offsetof(mla_segment, k_rope), VALUES},
+    {{"v", "second.v"}, offsetof(mla_segment, v), VALUES},
+    {{"k_begin", "second.k_begin"}, offsetof(mla_segment, k_begin), "int32"},
+    {{"page_table", "second.page_table"}, offsetof(mla_segment, page_table), "int32"},
+    {{"lengths", "second.lengths"}, offsetof(mla_segment, length), "int32"},
+    {{"key_list", "second.key_list"}, offsetof(mla_segment, list), "int32"},
+    {{"key_list_lengths", "second.key_list_lengths"}, offsetof(mla_segment, list_length), "int32"},
+    {{"mask", "second.mask"}, offsetof(mla_segment, mask), FLOATS},
+    {{"descale", "second.descale"}, offsetof(mla_segment, descale), "float32"},
+    {{"visible.residual", "second.visible.residual"}, offsetof(mla_segment, visible.residual), "int32"},
 };
 
 #define N_SLOT(slots) ((Py_ssize_t)(sizeof(slots) / sizeof((slots)[0])))
@@ -113,6 +118,7 @@ static int read_segment(py_borrow *borrow, PyObject *from, int32_t g, mla_segmen
         PyObject *array = PyTuple_GetItem(from, i);
         mla_tensor *tensor = (mla_tensor *)(void *)((char *)segment + segment_slots[i].offset);
         const char *name = segment_slots[i].name[g];
+        py_expect(borrow, segment_slots[i].dtypes);
         int failed =
             i == 0 ? py_borrow_input(borrow, array, name, tensor) : py_borrow_optional(borrow, array, name, tensor);
         if (failed != 0) {
@@ -140,6 +146,7 @@ static int read_arrays(py_borrow *borrow, PyObject *const *args, mla_problem *pr
 {
     for (Py_ssize_t i = 0; i < N_SLOT(query_slots); i++) {
         mla_tensor *tensor = (mla_tensor *)(void *)((char *)problem + query_slots[i].offset);
+        py_expect(borrow, query_slots[i].dtypes);
         int failed = i == 0 ? py_borrow_input(borrow, args[i], query_slots[i].name, tensor)
                             : py_borrow_optional(borrow, args[i], query_slots[i].name, tensor);
         if (failed != 0) {
@@ -150,6 +157,7 @@ static int read_arrays(py_borrow *borrow, PyObject *const *args, mla_problem *pr
     args += N_SLOT(query_slots);
     for (Py_ssize_t i = 0; i < N_SLOT(output_slots); i++) {
         mla_tensor *tensor = (mla_tensor *)(void *)((char *)problem + output_slots[i].offset);
+        py_expect(borrow, output_slots[i].dtypes);
         if (args[i] != Py_None && py_borrow_output(borrow, args[i], output_slots[i].name, tensor) != 0) {
             return -1;
         }

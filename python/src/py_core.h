@@ -23,13 +23,24 @@
 typedef struct py_borrow {
     PyObject *held[2 * MLA_PY_MAX_BORROW];
     int n_held;
-    bool u16_is_bf16; /* read uint16 arrays as the bits of bfloat16 */
+    bool u16_is_bf16;   /* read uint16 arrays as the bits of bfloat16 */
+    const char *dtypes; /* what the next arrays may be, for errors about dtypes that libmla has no name for */
 } py_borrow;
+
+#define PY_ALL_DTYPES "float32, float16, bfloat16, uint8, int8 or int32"
+
+/* Of the arrays that are borrowed from here on. Returns 0, to stand among calls that may fail. */
+static inline int py_expect(py_borrow *borrow, const char *dtypes)
+{
+    borrow->dtypes = dtypes;
+    return 0;
+}
 
 static inline void py_borrow_begin(py_borrow *borrow, bool u16_is_bf16)
 {
     borrow->n_held = 0;
     borrow->u16_is_bf16 = u16_is_bf16;
+    borrow->dtypes = PY_ALL_DTYPES;
 }
 
 /* Prepares what py_array.c needs for the life of the process. */

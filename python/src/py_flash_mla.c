@@ -142,14 +142,14 @@ PyObject *py_flash_mla(PyObject *self, PyObject *const *args, Py_ssize_t n)
     decode_call call;
     py_launch launch;
     PyObject *out = NULL, *lse = NULL, *result = NULL;
-    if (py_borrow_input(&borrow, args[0], "q", &call.q) != 0 ||
-        py_borrow_input(&borrow, args[1], "k_cache", &call.k_cache) != 0 ||
+    if (py_expect(&borrow, "float16 or bfloat16") != 0 || py_borrow_input(&borrow, args[0], "q", &call.q) != 0 ||
+        py_borrow_input(&borrow, args[1], "k_cache", &call.k_cache) != 0 || py_expect(&borrow, "int32") != 0 ||
         py_borrow_input(&borrow, args[2], "block_table", &call.block_table) != 0 ||
         py_borrow_input(&borrow, args[3], "cache_seqlens", &call.cache_seqlens) != 0 ||
         py_integer(args[4], "head_dim_v", &call.head_dim_v) != 0 ||
         py_borrow_optional(&borrow, args[5], "tile_scheduler_metadata", &call.metadata) != 0 ||
         py_borrow_optional(&borrow, args[6], "num_splits", &call.num_splits) != 0 ||
-        py_borrow_optional(&borrow, args[9], "attn_sink", &call.sink) != 0 ||
+        py_expect(&borrow, "float32") != 0 || py_borrow_optional(&borrow, args[9], "attn_sink", &call.sink) != 0 ||
         py_float(args[7], "softmax_scale", &call.softmax_scale) != 0 || check_query(&call) != 0) {
         goto end;
     }
@@ -204,7 +204,7 @@ PyObject *py_get_metadata(PyObject *self, PyObject *const *args, Py_ssize_t n)
     int64_t num_heads_per_head_k, num_heads_k;
     py_launch launch;
     PyObject *result = NULL;
-    if (py_launch_read(&launch, &borrow, args[5], Py_None) == 0 &&
+    if (py_launch_read(&launch, &borrow, args[5], Py_None) == 0 && py_expect(&borrow, "int32") == 0 &&
         py_borrow_input(&borrow, args[0], "cache_seqlens", &cache_seqlens) == 0 &&
         py_integer(args[1], "num_heads_per_head_k", &num_heads_per_head_k) == 0 &&
         py_integer(args[2], "num_heads_k", &num_heads_k) == 0 &&
@@ -251,9 +251,10 @@ PyObject *py_varlen(PyObject *self, PyObject *const *args, Py_ssize_t n)
     py_launch launch;
     PyObject *result = NULL;
     if (py_launch_read(&launch, &borrow, args[9], args[10]) != 0 ||
+        py_expect(&borrow, "float32, float16 or bfloat16") != 0 ||
         py_borrow_input(&borrow, args[0], "q", &problem.q) != 0 ||
         py_borrow_input(&borrow, args[1], "k", &problem.segment[0].k) != 0 ||
-        py_borrow_input(&borrow, args[2], "v", &problem.segment[0].v) != 0 ||
+        py_borrow_input(&borrow, args[2], "v", &problem.segment[0].v) != 0 || py_expect(&borrow, "int32") != 0 ||
         py_borrow_input(&borrow, args[3], "cu_seqlens_qo", &problem.q_begin) != 0 ||
         py_borrow_input(&borrow, args[4], "cu_seqlens_kv", &problem.segment[0].k_begin) != 0 ||
         py_borrow_output(&borrow, args[7], "out", &problem.o) != 0 ||

@@ -5,24 +5,21 @@
 #include "acl_device.h"
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "acl_status.h"
+#include "core/environment.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const compat_device_ops *chosen; /* NULL: `word` names none */
-static char word[64];                   /* what MLA_DEVICE says; one that is longer ends in "..." */
+static char word[MLA_WORD_BYTES];       /* what MLA_DEVICE says */
 
 static void choose(void)
 {
-    const char *wanted = getenv("MLA_DEVICE");
-    int length = snprintf(word, sizeof word, "%s", wanted != NULL && wanted[0] != '\0' ? wanted : "cpu");
-    if (length >= (int)sizeof word) {
-        memcpy(word + sizeof word - 4, "...", 4);
-    }
-    chosen = strcmp(word, "cpu") == 0 ? &compat_device_cpu : strcmp(word, "cuda") == 0 ? &compat_device_cuda : NULL;
+    mla_environment_word("MLA_DEVICE", word);
+    chosen = word[0] == '\0' || strcmp(word, "cpu") == 0 ? &compat_device_cpu
+             : strcmp(word, "cuda") == 0                 ? &compat_device_cuda
+                                                         : NULL;
 }
 
 aclError compat_device(const compat_device_ops **ops)

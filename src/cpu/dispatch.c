@@ -69,7 +69,7 @@ static const level levels[] = {
     {&mla_kernels_neonbf16, has_neonbf16},
 #endif
 };
-enum { LEVEL_COUNT = sizeof levels / sizeof *levels, TABLE_SIZE = 8 * MLA_FORMAT_COUNT + 19 };
+enum { LEVEL_COUNT = sizeof levels / sizeof *levels, TABLE_SIZE = 9 * MLA_FORMAT_COUNT + 17 };
 
 /* One kernel of a table. Any function pointer may be converted to another function pointer type and compared. */
 typedef void (*any_kernel)(void);
@@ -105,9 +105,12 @@ static size_t list_table(const mla_cpu_kernels *k, table_entry entry[TABLE_SIZE]
     entry[n++] = (table_entry){"encode", "hif8", (any_kernel)k->hif8_encode};
     entry[n++] = (table_entry){"decode", "hif8", (any_kernel)k->hif8_decode};
     if (k->fixed) {
-        entry[n++] = (table_entry){"fixed_norm", "f32", (any_kernel)k->fixed->norm};
-        entry[n++] = (table_entry){"fixed_round", "f32", (any_kernel)k->fixed->round};
-        entry[n++] = (table_entry){"fixed_pair", "i16", (any_kernel)k->fixed->pair};
+        for (int f = 0; f < MLA_FORMAT_COUNT; f++) {
+            if (k->fixed->norm[f]) {
+                entry[n++] = (table_entry){"fixed_norm", types[f], (any_kernel)k->fixed->norm[f]};
+            }
+        }
+        entry[n++] = (table_entry){"fixed_keys", "f32", (any_kernel)k->fixed->keys};
         entry[n++] = (table_entry){"fixed_query", "f32", (any_kernel)k->fixed->query};
         entry[n++] = (table_entry){"fixed_qk", "i16", (any_kernel)k->fixed->qk};
         entry[n++] = (table_entry){"fixed_p", "f32", (any_kernel)k->fixed->p};

@@ -56,6 +56,7 @@ static size_t place_all(const mla_cpu_kernels *kernels, const mla_shape *shape, 
     f->v = carve(memory, &at, n_v_panel * f->v_stride * (int64_t)sizeof *f->v);
     f->p = carve(memory, &at, MLA_TASK_PANELS * round_up(key_block, 2) * MLA_ROW_PANEL * (int64_t)sizeof *f->p);
     f->row = carve(memory, &at, n_column * (int64_t)sizeof *f->row);
+    f->other_row = carve(memory, &at, n_column * (int64_t)sizeof *f->other_row);
     f->fold = carve(memory, &at, n_column * (int64_t)sizeof *f->fold);
     f->unfold = carve(memory, &at, n_column * (int64_t)sizeof *f->unfold);
     f->new_fold = carve(memory, &at, n_column * (int64_t)sizeof *f->new_fold);
@@ -96,15 +97,15 @@ static void load_tensor(const mla_task_state *t, mla_dtype dtype, const mla_piec
     }
 }
 
-/* Key n of a block into f->row. */
-static void load_key(const mla_task_state *t, int32_t g, const mla_key_rows *rows, int64_t n)
+/* Key n of a block in fp32. */
+static void load_key(const mla_task_state *t, int32_t g, const mla_key_rows *rows, int64_t n, float *y)
 {
     const mla_shape *shape = t->run->shape;
     const mla_segment *segment = &t->run->problem->segment[g];
-    load_tensor(t, segment->k.dtype, &shape->segment[g].k_pieces, rows->k[n], shape->d_nope, t->fixed->row);
+    load_tensor(t, segment->k.dtype, &shape->segment[g].k_pieces, rows->k[n], shape->d_nope, y);
     if (mla_tensor_present(&segment->k_rope)) {
         load_tensor(t, segment->k_rope.dtype, &shape->segment[g].k_rope_pieces, rows->rope[n], shape->d_rope,
-                    t->fixed->row + shape->d_nope);
+                    y + shape->d_nope);
     }
 }
 
@@ -137,7 +138,7 @@ static void find_fold(const mla_task_state *t, int32_t g, int64_t begin, float *
     float *energy = f->unfold; /* free until fold is known */
     memset(energy, 0, (size_t)d * sizeof *energy);
     for (int64_t n = 0; n < sample->n_key; n++) {
-        load_key(t, g, sample, n);
+        load_key(t, g, sample, n, f->row);
         for (int64_t c = 0; c < d; c++) {
             energy[c] += f->row[c] * f->row[c];
         }
@@ -197,35 +198,59 @@ bool mla_fixed_begin(mla_task_state *t, int32_t g, int64_t begin)
 
 /* ---- a block ----------------------------------------------------------------------------------------------------- */
 
+/* The kernel that reads the segment's keys as they are stored; NULL: they must be brought together in fp32 first. */
+static mla_fixed_norm_kernel reads_keys(const mla_task_state *t, int32_t g)
+{
+    const mla_segment *segment = &t->run->problem->segment[g];
+    bool plain =
+        !mla_tensor_present(&segment->k_rope) && t->run->shape->segment[g].k_pieces.columns == t->run->shape->d_k;
+    return plain ? t->run->kernels->fixed->norm[mla_format_of(segment->k.dtype)] : NULL;
+}
+
+/* Key n of the block to fp32 at y, unfolded, and what its integers will be; size: bytes of a stored number. */
+static mla_fixed_key measure_key(const mla_task_state *t, int32_t g, const mla_key_rows *rows, int64_t n,
+                                 mla_fixed_norm_kernel norm, size_t size, float *y)
+{
+    mla_fixed_state *f = t->fixed;
+    int64_t d = t->run->shape->d_k, d_v = t->run->shape->d_v;
+    const float *unfold = f->folded ? f->unfold : NULL, *rest_unfold = f->folded ? f->unfold + d_v : NULL;
+    double limit = 12 * MLA_FIXED_DEVIATION * MLA_FIXED_DEVIATION / (double)d_v;
+    float value_square = 0, rest_square = 0, largest = 0, factor;
+    const void *from = rows->k[n];
+    if (norm == NULL) {
+        load_key(t, g, rows, n, y);
+        norm = t->run->kernels->fixed->norm[MLA_FORMAT_F32];
+        size = sizeof *y;
+        from = y;
+    }
+    norm(from, unfold, d_v, y, &value_square, &largest);
+    norm((const char *)from + (size_t)d_v * size, rest_unfold, d - d_v, y + d_v, &rest_square, &largest);
+    bool sound = mla_fixed_factor(value_square + rest_square, largest, &factor);
+    float unit = factor > 0 ? 1 / factor : 0;
+    sound = sound && (value_square == 0 || (double)unit * (double)unit <= limit * (double)value_square);
+    if (!sound) {
+        memset(y, 0, (size_t)d * sizeof *y);
+    }
+    f->sound[n] = sound;
+    f->unit[n] = sound ? unit : 0;
+    f->largest[n] = sound ? largest : 0;
+    return (mla_fixed_key){y, factor, f->k + n * f->k_stride};
+}
+
 /* Keys of the block to integers, once for scores and once, by pairs, for values. */
 static void load_block(const mla_task_state *t, int32_t g, const mla_key_rows *rows)
 {
     mla_fixed_state *f = t->fixed;
-    const mla_fixed_kernels *kernels = t->run->kernels->fixed;
     int64_t d = t->run->shape->d_k, d_v = t->run->shape->d_v, cp = t->run->kernels->col_panel;
-    const float *unfold = f->folded ? f->unfold : NULL, *rest_unfold = f->folded ? f->unfold + d_v : NULL;
-    double limit = 12 * MLA_FIXED_DEVIATION * MLA_FIXED_DEVIATION / (double)d_v;
-    for (int64_t n = 0; n < rows->n_key; n++) {
-        int16_t *k = f->k + n * f->k_stride;
-        float value_square = 0, rest_square = 0, largest = 0, factor;
-        load_key(t, g, rows, n);
-        kernels->norm(f->row, unfold, d_v, &value_square, &largest);
-        kernels->norm(f->row + d_v, rest_unfold, d - d_v, &rest_square, &largest);
-        bool sound = mla_fixed_factor(value_square + rest_square, largest, &factor);
-        float unit = factor > 0 ? 1 / factor : 0;
-        sound = sound && (value_square == 0 || (double)unit * (double)unit <= limit * (double)value_square);
-        if (sound) {
-            kernels->round(f->row, unfold, d, factor, k);
-        } else {
-            memset(k, 0, (size_t)d * sizeof *k);
+    mla_fixed_norm_kernel norm = reads_keys(t, g);
+    size_t size = mla_dtype_size(t->run->problem->segment[g].k.dtype);
+    for (int64_t n = 0; n < rows->n_key; n += 2) {
+        bool two = n + 1 < rows->n_key;
+        mla_fixed_key even = measure_key(t, g, rows, n, norm, size, f->row), odd = even;
+        if (two) {
+            odd = measure_key(t, g, rows, n + 1, norm, size, f->other_row);
         }
-        f->sound[n] = sound;
-        f->unit[n] = sound ? unit : 0;
-        f->largest[n] = sound ? largest : 0;
-        if (n % 2 == 1 || n + 1 == rows->n_key) {
-            const int16_t *even = n % 2 ? k - f->k_stride : k, *odd = n % 2 ? k : NULL;
-            kernels->pair(even, odd, d_v, f->v + n / 2 * 2 * cp, f->v_stride);
-        }
+        t->run->kernels->fixed->keys(&even, two ? &odd : NULL, d, d_v, f->v + n * cp, f->v_stride);
     }
 }
 

@@ -31,7 +31,7 @@
 
 typedef struct mla_fixed_state {
     int16_t *q, *k, *v, *p; /* kernels_fixed.h */
-    float *row;             /* one key in fp32 */
+    float *row, *other_row; /* two keys in fp32 */
     float *fold, *unfold;   /* [column], 1 / fold */
     float *new_fold;        /* of the chunk at hand, before it is compared with fold */
     char *kept;             /* partial results of all row panels, while rows go both ways */

@@ -31,18 +31,22 @@
 #define MLA_FIXED_SUM 2.1e9f
 #define MLA_FIXED_TILE 6 /* keys are scored in groups of this many; k, unit and s have room for a whole last group */
 
-/* *square += sum of (x[c] unfold[c])^2, *largest = the largest |x[c] unfold[c]| or what it was; NaN shows in square.
- * unfold NULL: all 1. */
-typedef void (*mla_fixed_norm_kernel)(const float *x, const float *unfold, int64_t n_col, float *square,
+/* A key in fp32: y[c] = x[c] unfold[c], x in the kernel's format; *square += the sum of y[c]^2, *largest = the largest
+ * |y[c]| or what it was; NaN shows in square. unfold NULL: all 1. x may be y. */
+typedef void (*mla_fixed_norm_kernel)(const void *x, const float *unfold, int64_t n_col, float *y, float *square,
                                       float *largest);
 
-/* to[c] = x[c] unfold[c] factor to the nearest integer, ties to even, within 16 bits. unfold NULL: all 1. */
-typedef void (*mla_fixed_round_kernel)(const float *x, const float *unfold, int64_t n_col, float factor, int16_t *to);
+/* A key on its way to integers: y[c] factor to the nearest, ties to even, within 16 bits. */
+typedef struct mla_fixed_key {
+    const float *y;
+    float factor;
+    int16_t *k; /* where its row of k begins */
+} mla_fixed_key;
 
-/* Columns [0, n_col) of two keys to one key pair of v; odd NULL: zeros. Columns of the last panel beyond n_col are not
- * written. */
-typedef void (*mla_fixed_pair_kernel)(const int16_t *even, const int16_t *odd, int64_t n_col, int16_t *v,
-                                      int64_t panel_stride);
+/* Two keys of n_col columns to their rows of k and, columns [0, n_value) of them, to one key pair of v; odd NULL: zeros.
+ * Columns of the last panel of v beyond n_value are not written. */
+typedef void (*mla_fixed_keys_kernel)(const mla_fixed_key *even, const mla_fixed_key *odd, int64_t n_col,
+                                      int64_t n_value, int16_t *v, int64_t panel_stride);
 
 /* A row panel of fp32 queries, [n_col][16], times fold to integers of q; unit[r]: what one of row r's integers is
  * worth. Of a row of zeros unit is 0; of a row whose norm is not finite or out of MLA_FIXED_SQUARE's range, NaN, and
@@ -89,9 +93,8 @@ typedef void (*mla_fixed_pv_kernel)(const int16_t *p, const int16_t *v, int64_t 
                                     const float *weight, const float *fold, float *o, mla_prefetch *ahead);
 
 struct mla_fixed_kernels {
-    mla_fixed_norm_kernel norm;
-    mla_fixed_round_kernel round;
-    mla_fixed_pair_kernel pair;
+    mla_fixed_norm_kernel norm[MLA_FORMAT_COUNT]; /* NULL: keys become fp32 by load, and are measured by F32's */
+    mla_fixed_keys_kernel keys;
     mla_fixed_query_kernel query;
     mla_fixed_qk_kernel qk;
     mla_fixed_p_kernel p;

@@ -240,24 +240,28 @@ static void round_sum(float *s, int64_t n_key, const float *m, const float *unit
     }
 }
 
-static void fixed_norm_nan(const float *x, const float *unfold, int64_t n_col, float *square, float *largest)
+static void fixed_norm_nan(const void *x, const float *unfold, int64_t n_col, float *y, float *square, float *largest)
 {
+    const float *from = x;
     for (int64_t c = 0; c < n_col; c++) {
-        float one = isfinite(x[c]) ? x[c] : 0;
-        sound->fixed->norm(&one, unfold ? unfold + c : NULL, 1, square, largest);
+        float one = isfinite(from[c]) ? from[c] : 0;
+        sound->fixed->norm[MLA_FORMAT_F32](&one, unfold ? unfold + c : NULL, 1, y + c, square, largest);
     }
 }
 
-static void fixed_round_truncated(const float *x, const float *unfold, int64_t n_col, float factor, int16_t *to)
+static void fixed_keys_truncated(const mla_fixed_key *even, const mla_fixed_key *odd, int64_t n_col, int64_t n_value,
+                                 int16_t *v, int64_t panel_stride)
 {
+    sound->fixed->keys(even, odd, n_col, n_value, v, panel_stride);
     for (int64_t c = 0; c < n_col; c++) {
-        to[c] = (int16_t)((unfold ? x[c] * unfold[c] : x[c]) * factor);
+        even->k[c] = (int16_t)(even->y[c] * even->factor);
     }
 }
 
-static void fixed_pair_odd(const int16_t *even, const int16_t *odd, int64_t n_col, int16_t *v, int64_t panel_stride)
+static void fixed_keys_odd(const mla_fixed_key *even, const mla_fixed_key *odd, int64_t n_col, int64_t n_value,
+                           int16_t *v, int64_t panel_stride)
 {
-    sound->fixed->pair(even, odd ? odd : even, n_col, v, panel_stride);
+    sound->fixed->keys(even, odd ? odd : even, n_col, n_value, v, panel_stride);
 }
 
 static void fixed_query_size(const float *q, const float *fold, int64_t n_col, int16_t *to, float *unit)
@@ -307,9 +311,9 @@ static void fixed_pv_fold(const int16_t *p, const int16_t *v, int64_t n_pair, in
 static void break_fixed(mla_fixed_kernels *broken, ck_bug bug)
 {
     switch (bug) {
-    case BUG_KERNEL_FIXED_NORM_NAN: broken->norm = fixed_norm_nan; break;
-    case BUG_KERNEL_FIXED_ROUND_TRUNCATED: broken->round = fixed_round_truncated; break;
-    case BUG_KERNEL_FIXED_PAIR_ODD: broken->pair = fixed_pair_odd; break;
+    case BUG_KERNEL_FIXED_NORM_NAN: broken->norm[MLA_FORMAT_F32] = fixed_norm_nan; break;
+    case BUG_KERNEL_FIXED_KEYS_TRUNCATED: broken->keys = fixed_keys_truncated; break;
+    case BUG_KERNEL_FIXED_KEYS_ODD: broken->keys = fixed_keys_odd; break;
     case BUG_KERNEL_FIXED_QUERY_SIZE: broken->query = fixed_query_size; break;
     case BUG_KERNEL_FIXED_QK_PAIR: broken->qk = fixed_qk_pair; break;
     case BUG_KERNEL_FIXED_P_SUM: broken->p = fixed_p_sum; break;

@@ -8,6 +8,7 @@
 #include "checkkernel.h"
 #include "cpu/kernels_fixed.h"
 #include "kernel_tools.h"
+#include "ref/number.h"
 
 enum { ROWS = MLA_ROW_PANEL };
 
@@ -44,93 +45,110 @@ static float *powers(int64_t n, int64_t turn, ck_random *r)
 
 void kernel_check_fixed_norm(void)
 {
-    const mla_fixed_kernels *k = kernels_now();
+    const kernel_case *k = kernel_now();
+    mla_fixed_norm_kernel norm = kernels_now()->norm[k->format];
     ck_random r = {ck_seed};
     for (int64_t i = 0; i < 6 * N_COLUMNS; i++) {
         size_t mark = ck_mark();
         int64_t n = COLUMNS[i % N_COLUMNS];
-        float *x = kernel_floats("x", n), *unfold = powers(n, i / N_COLUMNS, &r);
+        float *y = kernel_floats("y", n), *unfold = powers(n, i / N_COLUMNS, &r);
+        void *x = ck_buffer("x", (size_t)n * mla_dtype_size(k->dtype));
+        bool in_place = k->format == MLA_FORMAT_F32 && i % 5 == 0;
         float square = i % 2 ? 7 : 0, largest = i % 4 > 1 ? 2.5f : 0;
         double want = (double)square, top = (double)largest;
+        double *exact = ck_buffer("exact", (size_t)n * sizeof *exact);
         for (int64_t c = 0; c < n; c++) {
-            x[c] = (float)ck_normal(&r);
-            double y = (double)x[c] * (double)(unfold ? unfold[c] : 1);
-            want += y * y;
-            top = fabs(y) > top ? fabs(y) : top;
+            mla_ref_store(x, k->dtype, c, ck_normal(&r));
+            exact[c] = mla_ref_load(x, k->dtype, c) * (double)(unfold ? unfold[c] : 1);
+            want += exact[c] * exact[c];
+            top = fabs(exact[c]) > top ? fabs(exact[c]) : top;
         }
-        k->norm(x, unfold, n, &square, &largest);
+        if (in_place) {
+            memcpy(y, x, (size_t)n * sizeof *y);
+        }
+        norm(in_place ? y : x, unfold, n, y, &square, &largest);
+        for (int64_t c = 0; c < n; c++) {
+            kernel_near((double)y[c], exact[c], 0, "%lld columns: y[%lld]", (long long)n, (long long)c);
+        }
         kernel_near((double)square, want, 0x1p-24 * kernel_chain((double)n + 1) * want, "%lld columns: square",
                     (long long)n);
         kernel_near((double)largest, top, 0, "%lld columns: largest", (long long)n);
         /* one number that is none shows wherever it stands */
-        static const float special[] = {NAN, INFINITY, -INFINITY};
-        x[ck_below(&r, n)] = special[i % 3];
+        static const double special[] = {(double)NAN, (double)INFINITY, -(double)INFINITY};
+        mla_ref_store(x, k->dtype, ck_below(&r, n), special[i % 3]);
         square = largest = 0;
-        k->norm(x, unfold, n, &square, &largest);
+        norm(x, unfold, n, y, &square, &largest);
         CK_REQUIRE(!isfinite(square));
         ck_release(mark);
     }
 }
 
-void kernel_check_fixed_round(void)
+/* A key of n columns as the kernel takes it; with a factor of 1, many halves: ties. */
+static mla_fixed_key drawn_key(const char *name, int64_t n, bool ties, ck_random *r)
 {
-    const mla_fixed_kernels *k = kernels_now();
-    ck_random r = {ck_seed};
-    for (int64_t i = 0; i < 6 * N_COLUMNS; i++) {
-        size_t mark = ck_mark();
-        int64_t n = COLUMNS[i % N_COLUMNS];
-        float *x = kernel_floats("x", n), *unfold = powers(n, i / N_COLUMNS, &r);
-        int16_t *to = integers("to", n);
-        float factor = i % 2 ? 1 : (float)(7000 * ck_uniform(&r));
-        for (int64_t c = 0; c < n; c++) { /* with a factor of 1, many halves: ties */
-            x[c] = i % 2 ? (float)ck_between(&r, -65000, 65000) * 0.5f : (float)fmax(-4.5, fmin(4.5, ck_normal(&r)));
+    float *y = kernel_floats(name, n);
+    for (int64_t c = 0; c < n; c++) {
+        y[c] = ties ? (float)ck_between(r, -65000, 65000) * 0.5f : (float)fmax(-4.5, fmin(4.5, ck_normal(r)));
+    }
+    return (mla_fixed_key){y, ties ? 1 : (float)(7000 * ck_uniform(r)), integers("k", n)};
+}
+
+static float integer_of(const mla_fixed_key *key, int64_t c)
+{
+    return rintf(key->y[c] * key->factor);
+}
+
+static void check_integers(const mla_fixed_key *key, int64_t n, const char *which)
+{
+    for (int64_t c = 0; c < n; c++) {
+        if ((float)key->k[c] != integer_of(key, c)) {
+            ck_fail("%lld columns: column %lld of the %s key, %.9g times %.9g, is %d, expected %.9g", (long long)n,
+                    (long long)c, which, (double)key->y[c], (double)key->factor, (int)key->k[c],
+                    (double)integer_of(key, c));
         }
-        k->round(x, unfold, n, factor, to);
-        for (int64_t c = 0; c < n; c++) {
-            float want = rintf((unfold ? x[c] * unfold[c] : x[c]) * factor);
-            if ((float)to[c] != want) {
-                ck_fail("%lld columns: column %lld, %.9g times %.9g, is %d, expected %.9g", (long long)n, (long long)c,
-                        (double)x[c], (double)factor, (int)to[c], (double)want);
-            }
-        }
-        ck_release(mark);
     }
 }
 
-void kernel_check_fixed_pair(void)
+static void keys_once(int64_t n, int64_t n_value, bool two, ck_random *r)
 {
-    const mla_fixed_kernels *k = kernels_now();
-    int64_t cp = kernel_now()->table->col_panel;
-    ck_random r = {ck_seed};
-    for (int64_t i = 0; i < 2 * N_COLUMNS; i++) {
-        size_t mark = ck_mark();
-        int64_t n = COLUMNS[i % N_COLUMNS], n_panel = (n + cp - 1) / cp, stride = 3 * cp * 2 + 32;
-        int16_t *even = integers("even", n), *odd = i < N_COLUMNS ? integers("odd", n) : NULL;
-        int16_t *v = integers("v", (n_panel - 1) * stride + 2 * cp);
-        for (int64_t c = 0; c < n; c++) {
-            even[c] = (int16_t)ck_between(&r, -32768, 32767);
-            if (odd) {
-                odd[c] = (int16_t)ck_between(&r, -32768, 32767);
-            }
-        }
-        k->pair(even, odd, n, v, stride);
-        for (int64_t at = 0; at < (n_panel - 1) * stride + 2 * cp; at++) {
-            int64_t place = at % stride, c = at / stride * cp + place / 2;
-            if (place >= 2 * cp || c >= n) {
-                if (!integer_untouched(v[at])) {
-                    ck_fail("%lld columns: wrote integer %lld of panel %lld", (long long)n, (long long)place,
-                            (long long)(at / stride));
-                }
-                continue;
-            }
-            int16_t want = place % 2 == 0 ? even[c] : odd ? odd[c] : 0;
-            if (v[at] != want) {
-                ck_fail("%lld columns: column %lld of the %s key is %d, expected %d", (long long)n, (long long)c,
-                        place % 2 ? "odd" : "even", (int)v[at], (int)want);
-            }
-        }
-        ck_release(mark);
+    size_t mark = ck_mark();
+    int64_t cp = kernel_now()->table->col_panel, n_panel = (n_value + cp - 1) / cp, stride = 3 * cp * 2 + 32;
+    mla_fixed_key even = drawn_key("even", n, ck_below(r, 2) == 0, r), odd = even;
+    if (two) {
+        odd = drawn_key("odd", n, ck_below(r, 2) == 0, r);
     }
+    int64_t size = (n_panel - 1) * stride + 2 * cp;
+    int16_t *v = integers("v", size);
+    kernels_now()->keys(&even, two ? &odd : NULL, n, n_value, v, stride);
+    check_integers(&even, n, "even");
+    check_integers(&odd, n, "odd");
+    for (int64_t at = 0; at < size; at++) {
+        int64_t place = at % stride, c = at / stride * cp + place / 2;
+        if (place >= 2 * cp || c >= n_value) {
+            if (!integer_untouched(v[at])) {
+                ck_fail("%lld values: wrote integer %lld of panel %lld", (long long)n_value, (long long)place,
+                        (long long)(at / stride));
+            }
+            continue;
+        }
+        float want = place % 2 == 0 ? integer_of(&even, c) : two ? integer_of(&odd, c) : 0;
+        if ((float)v[at] != want) {
+            ck_fail("%lld columns, %lld values: column %lld of the pair's %s key is %d, expected %.9g", (long long)n,
+                    (long long)n_value, (long long)c, place % 2 ? "odd" : "even", (int)v[at], (double)want);
+        }
+    }
+    ck_release(mark);
+}
+
+void kernel_check_fixed_keys(void)
+{
+    ck_random r = {ck_seed};
+    for (int64_t i = 0; i < 8 * N_COLUMNS; i++) {
+        int64_t n = COLUMNS[i % N_COLUMNS];
+        keys_once(n, i % 3 == 0 ? n : ck_between(&r, 1, n), i / N_COLUMNS % 2 == 0, &r);
+    }
+    keys_once(576, 512, true, &r);
+    keys_once(576, 512, false, &r);
 }
 
 /* ---- queries ----------------------------------------------------------------------------------------------------- */

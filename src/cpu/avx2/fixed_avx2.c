@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "cpu/kernels_fixed.h"
+#include "cpu/scalar/convert.h"
 #include "tables_avx2.h"
 
 enum { COL_PANEL = MLA_AVX2_COL_PANEL, ROWS = MLA_ROW_PANEL };
@@ -34,26 +35,43 @@ static inline float largest_of(__m256 x)
     return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
 }
 
-/* Eight columns, unfolded. unfold is known to be NULL or not where this is compiled into a loop. */
-static inline __m256 column8(const float *x, const float *unfold, int64_t c)
+/* Columns from c on of a row in this format, unfolded. format and whether unfold is NULL are known where this is compiled
+ * into a loop. */
+static inline __attribute__((always_inline)) __m256 column8(mla_format format, const void *x, const float *unfold,
+                                                            int64_t c)
 {
-    __m256 y = _mm256_loadu_ps(x + c);
+    __m256 y;
+    if (format == MLA_FORMAT_F32) {
+        y = _mm256_loadu_ps((const float *)x + c);
+    } else {
+        __m128i half = _mm_loadu_si128((const __m128i *)((const uint16_t *)x + c));
+        y = format == MLA_FORMAT_F16 ? _mm256_cvtph_ps(half)
+                                     : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+    }
     return unfold ? _mm256_mul_ps(y, _mm256_loadu_ps(unfold + c)) : y;
 }
 
-static inline float column1(const float *x, const float *unfold, int64_t c)
+static inline __attribute__((always_inline)) float column1(mla_format format, const void *x, const float *unfold,
+                                                           int64_t c)
 {
-    return unfold ? x[c] * unfold[c] : x[c];
+    float y = format == MLA_FORMAT_F32   ? ((const float *)x)[c]
+              : format == MLA_FORMAT_F16 ? mla_f32_from_f16(((const uint16_t *)x)[c])
+                                         : mla_f32_from_bf16(((const uint16_t *)x)[c]);
+    return unfold ? y * unfold[c] : y;
 }
 
-static inline __attribute__((always_inline)) void norm(const float *x, const float *unfold, int64_t n_col,
-                                                       float *square, float *largest)
+static inline __attribute__((always_inline)) void norm(mla_format format, const void *x, const float *unfold,
+                                                       int64_t n_col, float *y, float *square, float *largest)
 {
     __m256 sum0 = _mm256_setzero_ps(), sum1 = sum0, sum2 = sum0, sum3 = sum0, top0 = sum0, top1 = sum0;
     int64_t c = 0;
     for (; c + 32 <= n_col; c += 32) { /* four sums: one would wait for itself */
-        __m256 y0 = column8(x, unfold, c), y1 = column8(x, unfold, c + 8);
-        __m256 y2 = column8(x, unfold, c + 16), y3 = column8(x, unfold, c + 24);
+        __m256 y0 = column8(format, x, unfold, c), y1 = column8(format, x, unfold, c + 8);
+        __m256 y2 = column8(format, x, unfold, c + 16), y3 = column8(format, x, unfold, c + 24);
+        _mm256_storeu_ps(y + c, y0);
+        _mm256_storeu_ps(y + c + 8, y1);
+        _mm256_storeu_ps(y + c + 16, y2);
+        _mm256_storeu_ps(y + c + 24, y3);
         sum0 = _mm256_fmadd_ps(y0, y0, sum0);
         sum1 = _mm256_fmadd_ps(y1, y1, sum1);
         sum2 = _mm256_fmadd_ps(y2, y2, sum2);
@@ -64,69 +82,126 @@ static inline __attribute__((always_inline)) void norm(const float *x, const flo
     float sum = sum_of(_mm256_add_ps(_mm256_add_ps(sum0, sum1), _mm256_add_ps(sum2, sum3)));
     float top = largest_of(larger(top0, top1));
     for (; c < n_col; c++) {
-        float y = column1(x, unfold, c), size = fabsf(y);
-        sum += y * y;
+        float size;
+        y[c] = column1(format, x, unfold, c);
+        size = fabsf(y[c]);
+        sum += y[c] * y[c];
         top = size > top ? size : top;
     }
     *square += sum;
     *largest = top > *largest ? top : *largest;
 }
 
-void mla_fixed_norm_f32_avx2(const float *x, const float *unfold, int64_t n_col, float *square, float *largest)
-{
-    if (unfold) {
-        norm(x, unfold, n_col, square, largest);
-    } else {
-        norm(x, NULL, n_col, square, largest);
+#define NORM(format)                                        \
+    if (unfold) {                                           \
+        norm(format, x, unfold, n_col, y, square, largest); \
+    } else {                                                \
+        norm(format, x, NULL, n_col, y, square, largest);   \
     }
+
+void mla_fixed_norm_f32_avx2(const void *x, const float *unfold, int64_t n_col, float *y, float *square, float *largest)
+{
+    NORM(MLA_FORMAT_F32)
 }
 
-static inline __attribute__((always_inline)) void to_integers(const float *x, const float *unfold, int64_t n_col,
-                                                              float factor, int16_t *to)
+void mla_fixed_norm_f16_avx2(const void *x, const float *unfold, int64_t n_col, float *y, float *square, float *largest)
 {
-    __m256 f = _mm256_set1_ps(factor);
-    int64_t c = 0;
-    for (; c + 16 <= n_col; c += 16) {
-        __m256i low = _mm256_cvtps_epi32(_mm256_mul_ps(column8(x, unfold, c), f));
-        __m256i high = _mm256_cvtps_epi32(_mm256_mul_ps(column8(x, unfold, c + 8), f));
-        __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
-        _mm256_storeu_si256((__m256i *)(to + c), both);
-    }
-    for (; c < n_col; c++) {
-        to[c] = (int16_t)_mm_cvtss_si32(_mm_set_ss(column1(x, unfold, c) * factor));
-    }
+    NORM(MLA_FORMAT_F16)
 }
 
-void mla_fixed_round_f32_avx2(const float *x, const float *unfold, int64_t n_col, float factor, int16_t *to)
+void mla_fixed_norm_bf16_avx2(const void *x, const float *unfold, int64_t n_col, float *y, float *square,
+                              float *largest)
 {
-    if (unfold) {
-        to_integers(x, unfold, n_col, factor, to);
-    } else {
-        to_integers(x, NULL, n_col, factor, to);
-    }
-}
-
-void mla_fixed_pair_i16_avx2(const int16_t *even, const int16_t *odd, int64_t n_col, int16_t *v, int64_t panel_stride)
-{
-    for (int64_t c = 0; c < n_col; c += COL_PANEL, v += panel_stride) {
-        int64_t end = n_col - c < COL_PANEL ? n_col - c : COL_PANEL, i = 0;
-        for (; i + 8 <= end; i += 8) {
-            __m128i x = _mm_loadu_si128((const __m128i *)(even + c + i));
-            __m128i y = odd ? _mm_loadu_si128((const __m128i *)(odd + c + i)) : _mm_setzero_si128();
-            __m256i both = _mm256_set_m128i(_mm_unpackhi_epi16(x, y), _mm_unpacklo_epi16(x, y));
-            _mm256_storeu_si256((__m256i *)(v + 2 * i), both);
-        }
-        for (; i < end; i++) {
-            v[2 * i] = even[c + i];
-            v[2 * i + 1] = odd ? odd[c + i] : 0;
-        }
-    }
+    NORM(MLA_FORMAT_BF16)
 }
 
 /* Two vectors of integers that fit into 16 bits, side by side in each lane. */
 static inline __m256i pair_up(__m256i even, __m256i odd)
 {
     return _mm256_blend_epi16(even, _mm256_slli_epi32(odd, 16), 0xaa);
+}
+
+static inline __m256i integers8(const float *y, __m256 factor)
+{
+    return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(y), factor));
+}
+
+static inline void store16(int16_t *to, __m256i low, __m256i high)
+{
+    _mm256_storeu_si256((__m256i *)to, _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8));
+}
+
+/* 16 columns from c on to both rows of k, and to v: the first 8 pairs to `low`, the others to `high`, NULL: nowhere. */
+static inline __attribute__((always_inline)) void keys16(const mla_fixed_key *even, const mla_fixed_key *odd, int64_t c,
+                                                         int16_t *low, int16_t *high)
+{
+    __m256 factor = _mm256_broadcast_ss(&even->factor);
+    __m256i a0 = integers8(even->y + c, factor), a1 = integers8(even->y + c + 8, factor);
+    __m256i b0 = _mm256_setzero_si256(), b1 = b0;
+    store16(even->k + c, a0, a1);
+    if (odd) {
+        factor = _mm256_broadcast_ss(&odd->factor);
+        b0 = integers8(odd->y + c, factor);
+        b1 = integers8(odd->y + c + 8, factor);
+        store16(odd->k + c, b0, b1);
+    }
+    if (low) {
+        _mm256_storeu_si256((__m256i *)low, pair_up(a0, b0));
+        _mm256_storeu_si256((__m256i *)high, pair_up(a1, b1));
+    }
+}
+
+/* Where the pair of column c goes. Eight columns from a multiple of 8 on lie side by side, for 8 divides a panel. */
+static inline int16_t *pair_place(int16_t *v, int64_t panel_stride, int64_t c)
+{
+    return v + c / COL_PANEL * panel_stride + c % COL_PANEL * 2;
+}
+
+static inline int16_t integer(const mla_fixed_key *key, int64_t c)
+{
+    return (int16_t)_mm_cvtss_si32(_mm_set_ss(key->y[c] * key->factor));
+}
+
+static inline __attribute__((always_inline)) void keys(const mla_fixed_key *even, const mla_fixed_key *odd,
+                                                       int64_t n_col, int64_t n_value, int16_t *v, int64_t panel_stride)
+{
+    int64_t c = 0;
+    for (; c + 2 * COL_PANEL <= n_value; c += 2 * COL_PANEL) { /* two panels are three times 16 columns */
+        int16_t *first = v + c / COL_PANEL * panel_stride, *second = first + panel_stride;
+        keys16(even, odd, c, first, first + 16);
+        keys16(even, odd, c + 16, first + 32, second);
+        keys16(even, odd, c + 32, second + 16, second + 32);
+    }
+    for (; c + 16 <= n_value; c += 16) {
+        keys16(even, odd, c, pair_place(v, panel_stride, c), pair_place(v, panel_stride, c + 8));
+    }
+    for (; c < n_value; c++) {
+        int16_t *pair = pair_place(v, panel_stride, c);
+        pair[0] = even->k[c] = integer(even, c);
+        pair[1] = 0;
+        if (odd) {
+            pair[1] = odd->k[c] = integer(odd, c);
+        }
+    }
+    for (; c + 16 <= n_col; c += 16) {
+        keys16(even, odd, c, NULL, NULL);
+    }
+    for (; c < n_col; c++) {
+        even->k[c] = integer(even, c);
+        if (odd) {
+            odd->k[c] = integer(odd, c);
+        }
+    }
+}
+
+void mla_fixed_keys_f32_avx2(const mla_fixed_key *even, const mla_fixed_key *odd, int64_t n_col, int64_t n_value,
+                             int16_t *v, int64_t panel_stride)
+{
+    if (odd) {
+        keys(even, odd, n_col, n_value, v, panel_stride);
+    } else {
+        keys(even, NULL, n_col, n_value, v, panel_stride);
+    }
 }
 
 static void query_half(const float *q, const float *fold, int64_t n_col, int16_t *to, float *unit)

@@ -59,9 +59,14 @@ void mla_stream_one_f32_avx2(const mla_stream_block *block);
 void mla_stream_one_f16_avx2(const mla_stream_block *block);
 void mla_stream_one_bf16_avx2(const mla_stream_block *block);
 
-void mla_fixed_norm_f32_avx2(const float *x, const float *unfold, int64_t n_col, float *square, float *largest);
-void mla_fixed_round_f32_avx2(const float *x, const float *unfold, int64_t n_col, float factor, int16_t *to);
-void mla_fixed_pair_i16_avx2(const int16_t *even, const int16_t *odd, int64_t n_col, int16_t *v, int64_t panel_stride);
+void mla_fixed_norm_f32_avx2(const void *x, const float *unfold, int64_t n_col, float *y, float *square,
+                             float *largest);
+void mla_fixed_norm_f16_avx2(const void *x, const float *unfold, int64_t n_col, float *y, float *square,
+                             float *largest);
+void mla_fixed_norm_bf16_avx2(const void *x, const float *unfold, int64_t n_col, float *y, float *square,
+                              float *largest);
+void mla_fixed_keys_f32_avx2(const mla_fixed_key *even, const mla_fixed_key *odd, int64_t n_col, int64_t n_value,
+                             int16_t *v, int64_t panel_stride);
 void mla_fixed_query_f32_avx2(const float *q, const float *fold, int64_t n_col, int16_t *to, float *unit);
 void mla_fixed_qk_i16_avx2(const int16_t *q, const int16_t *k, int64_t k_stride, int64_t n_pair, int64_t n_key,
                            const float *unit, float *s, mla_prefetch *ahead);
@@ -85,8 +90,8 @@ void mla_fixed_pv_i16_avx2(const int16_t *p, const int16_t *v, int64_t n_pair, i
     .hif8_decode = mla_decode_hif8_avx2, .stream = {mla_stream_f32_avx2, mla_stream_f16_avx2, mla_stream_bf16_avx2}, \
     .stream_step = 16, .stream_order = {MLA_STREAM_PLAIN, MLA_STREAM_PLAIN, MLA_STREAM_EVEN_ODD}
 
-#define MLA_AVX2_FIXED                                                                                   \
-    .norm = mla_fixed_norm_f32_avx2, .round = mla_fixed_round_f32_avx2, .pair = mla_fixed_pair_i16_avx2, \
-    .query = mla_fixed_query_f32_avx2, .p = mla_fixed_p_f32_avx2
+#define MLA_AVX2_FIXED                                                                    \
+    .norm = {mla_fixed_norm_f32_avx2, mla_fixed_norm_f16_avx2, mla_fixed_norm_bf16_avx2}, \
+    .keys = mla_fixed_keys_f32_avx2, .query = mla_fixed_query_f32_avx2, .p = mla_fixed_p_f32_avx2
 
 #endif

@@ -7,12 +7,14 @@
 
 enum { COL_PANEL = MLA_SCALAR_COL_PANEL };
 
-static void mla_fixed_norm_scalar(const float *x, const float *unfold, int64_t n_col, float *square, float *largest)
+static void mla_fixed_norm_scalar(const void *x, const float *unfold, int64_t n_col, float *y, float *square,
+                                  float *largest)
 {
+    const float *from = x;
     for (int64_t c = 0; c < n_col; c++) {
-        float y = unfold ? x[c] * unfold[c] : x[c], size = fabsf(y);
-        *square += y * y;
-        *largest = size > *largest ? size : *largest;
+        y[c] = unfold ? from[c] * unfold[c] : from[c];
+        *square += y[c] * y[c];
+        *largest = fabsf(y[c]) > *largest ? fabsf(y[c]) : *largest;
     }
 }
 
@@ -21,20 +23,20 @@ static inline int16_t integer(float x)
     return x >= -32768 && x <= 32767 ? (int16_t)lrintf(x) : 0; /* only NaN is not: what it makes is not used */
 }
 
-static void mla_fixed_round_scalar(const float *x, const float *unfold, int64_t n_col, float factor, int16_t *to)
+static void mla_fixed_keys_scalar(const mla_fixed_key *even, const mla_fixed_key *odd, int64_t n_col, int64_t n_value,
+                                  int16_t *v, int64_t panel_stride)
 {
     for (int64_t c = 0; c < n_col; c++) {
-        to[c] = integer((unfold ? x[c] * unfold[c] : x[c]) * factor);
-    }
-}
-
-static void mla_fixed_pair_scalar(const int16_t *even, const int16_t *odd, int64_t n_col, int16_t *v,
-                                  int64_t panel_stride)
-{
-    for (int64_t c = 0; c < n_col; c++) {
-        int16_t *to = v + c / COL_PANEL * panel_stride + c % COL_PANEL * 2;
-        to[0] = even[c];
-        to[1] = odd ? odd[c] : 0;
+        int16_t pair[2] = {integer(even->y[c] * even->factor), odd ? integer(odd->y[c] * odd->factor) : 0};
+        even->k[c] = pair[0];
+        if (odd) {
+            odd->k[c] = pair[1];
+        }
+        if (c < n_value) {
+            int16_t *to = v + c / COL_PANEL * panel_stride + c % COL_PANEL * 2;
+            to[0] = pair[0];
+            to[1] = pair[1];
+        }
     }
 }
 
@@ -112,9 +114,8 @@ static void mla_fixed_pv_scalar(const int16_t *p, const int16_t *v, int64_t n_pa
 }
 
 const mla_fixed_kernels mla_fixed_kernels_scalar = {
-    .norm = mla_fixed_norm_scalar,
-    .round = mla_fixed_round_scalar,
-    .pair = mla_fixed_pair_scalar,
+    .norm = {mla_fixed_norm_scalar},
+    .keys = mla_fixed_keys_scalar,
     .query = mla_fixed_query_scalar,
     .qk = mla_fixed_qk_scalar,
     .p = mla_fixed_p_scalar,

@@ -2,14 +2,16 @@
 """What the hardware counters say of dense decode on one GPU: one launch of each kernel under Nsight Compute.
 
     python bench/gpu/counters.py --ours build/gpu/python [--theirs /where/their/flash_mla/is] [--json FILE] [--only WORD]
+    python bench/gpu/counters.py --read bench/results/nvidia-h200-counters.json --markdown
 
 Needs `ncu` (of CUDA's toolkit, or --ncu PATH), the right to read counters, and torch. --theirs, a folder that holds
 DeepSeek's built package `flash_mla`, puts their kernel beside ours; nothing of it is part of this repository. Inputs are
-those of bench/compare_flash_mla.py, caches are flushed before each pass, and clocks are left as they are. --stalls lists why
-warps wait, too.
+those of bench/compare_flash_mla.py, caches are flushed before each pass, and clocks are left as they are. --stalls lists all
+reasons why warps wait, not three; --read shows the results of an earlier run; --markdown, the table of
+docs/cuda-roofline.md.
 
     roof us    the larger of FLOP at the rate of an 8192^3 bf16 product and bytes at the rate of reading 4 GiB, both
-               measured here by torch; FLOP and bytes as in gpu_bench.c, each key counted once
+               measured here by torch, the best of 10; FLOP and bytes as in gpu_bench.c, each key counted once
     other      us of the kernels behind it, which fold its parts; under ncu nothing overlaps
     into SMs   bytes that the multiprocessors received, over the bytes of the roof: 2.0 where every key is read twice
 """
@@ -75,7 +77,7 @@ def name_of(row):
 
 
 def measured_rates(torch):
-    """(FLOP/s, bytes/s) of a large product and of reading, medians of 10."""
+    """(FLOP/s, bytes/s) of a large product and of reading, the best of 10."""
 
     def seconds(call):
         times = []
@@ -86,7 +88,7 @@ def measured_rates(torch):
             end.record()
             end.synchronize()
             times.append(start.elapsed_time(end) * 1e-3)
-        return sorted(times[3:])[5]
+        return min(times[3:])
 
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     c = torch.empty_like(a)
@@ -112,6 +114,7 @@ def calls(options):
         "cuda_of_torch": torch.version.cuda,
         "matmul_tflops": round(flops * 1e-12, 1),
         "read_tbs": round(reads * 1e-12, 3),
+        "rates": "best of 10",
         "launches": [],
     }
     for row in ROWS:
@@ -213,6 +216,36 @@ def table(launches, stalls):
         )
 
 
+def markdown(launches):
+    """The lines of the page's table: ours, then theirs behind a comma."""
+    yield "| row | kernel us | others us | TB/s | DRAM % | L2 % | into SMs | tensor cores % | GHz | roof us | roof / kernel |"
+    yield "|---" * 11 + "|"
+    rows = {}
+    for x in launches:
+        rows.setdefault(x["row"], {})[x["side"]] = x
+    for row, sides in rows.items():
+        both = [sides[side] for side in ("ours", "theirs") if side in sides]
+
+        def cell(show):
+            return ", ".join(show(x) for x in both)
+
+        yield "| " + " | ".join(
+            [
+                row.replace("_", " "),
+                cell(lambda x: f"{x['duration_ns'] * 1e-3:.1f}"),
+                cell(lambda x: f"{x['other_us']:.1f}"),
+                cell(lambda x: f"{x['dram_read_bytes'] / x['duration_ns'] * 1e-3:.2f}"),
+                cell(lambda x: f"{x['dram_percent']:.0f}"),
+                cell(lambda x: f"{x['l2_percent']:.0f}"),
+                cell(lambda x: f"{x['into_sm_bytes'] / x['bytes']:.2f}"),
+                cell(lambda x: f"{x['tensor_percent']:.0f}"),
+                cell(lambda x: f"{x['sm_clock_hz'] * 1e-9:.2f}"),
+                f"{both[0]['roof_us']:.0f}",
+                cell(lambda x: f"{x['roof_us'] / x['duration_ns'] * 1e3:.2f}"),
+            ]
+        ) + " |"
+
+
 def driver_version():
     try:
         told = subprocess.run(
@@ -257,10 +290,12 @@ def measure(options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ours", type=pathlib.Path, required=True, help="a tree of libmla's Python packages")
+    parser.add_argument("--ours", type=pathlib.Path, help="a tree of libmla's Python packages")
     parser.add_argument("--theirs", type=pathlib.Path)
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--only", default="", help="rows whose name (b128_q1_k4096_h128) contains this")
+    parser.add_argument("--read", type=pathlib.Path, help="results to show, instead of measuring")
+    parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--stalls", action="store_true", help="all reasons why warps wait")
     parser.add_argument("--ncu", default="ncu")
     parser.add_argument("--keep-csv", type=pathlib.Path, help="where to put what ncu wrote")
@@ -269,14 +304,17 @@ def main():
     if options.facts:
         calls(options)
         return
-    if not shutil.which(options.ncu):
+    if (options.ours is None) == (options.read is None):
+        parser.error("give --ours, to measure, or --read")
+    if options.read is None and not shutil.which(options.ncu):
         sys.exit(f"there is no {options.ncu}: Nsight Compute is part of CUDA's toolkit")
-    results = measure(options)
+    results = measure(options) if options.read is None else json.loads(options.read.read_text())
     print(
         f"{results['gpu']}, driver {results['driver']}, ncu {results['ncu']}; product of matrices {results['matmul_tflops']} "
         f"TFLOPS, reading {results['read_tbs']} TB/s"
     )
-    print("\n".join(table(results["launches"], options.stalls)))
+    launches = results["launches"]
+    print("\n".join(markdown(launches) if options.markdown else table(launches, options.stalls)))
     if options.json:
         options.json.write_text(json.dumps(results, indent=2) + "\n")
 

@@ -15,6 +15,7 @@ DeepSeek's built package `flash_mla`.
 """
 
 import argparse
+import datetime
 import json
 import pathlib
 import statistics
@@ -104,7 +105,13 @@ def main():
     sys.path.insert(0, str(options.ours))
     packages = {"ours": compare.load(options.ours), **packages}
     small = {name: compare.Side(package, *compare.make_inputs(*ROWS[0])[:4]) for name, package in packages.items()}
-    results = {"gpu": torch.cuda.get_device_name(0), "torch": torch.__version__, "rows": []}
+    results = {
+        "date": datetime.date.today().isoformat(),
+        "gpu": torch.cuda.get_device_name(0),
+        "torch": torch.__version__,
+        "command": "bench/gpu/eager.py --ours ... " + "--theirs ... " * bool(options.theirs) + f"--rounds {options.rounds}",
+        "rows": [],
+    }
     print(f"{'b':>4} {'s_k':>6} {'h_q':>4} {'side':<6} {'call':>7} {'replay':>7} {'differ':>7} | warm {'call':>7} {'replay':>7} {'differ':>7} | {'returns':>7}")
     for row in ROWS:
         inputs = compare.make_inputs(*row)[:4]

@@ -100,6 +100,10 @@ def test_counters_read_what_ncu_writes():
     head, line, *_ = counters.table(launches, False)
     assert head.split()[:4] == ["row", "side", "us", "other"]
     assert line.split() == ["b0", "ours", "230.6", "5.1", "1.62", "2.69", *["nan"] * 4, "190.0", "0.82", "wait", "2.4"]
+    results = BENCH / "results" / "nvidia-h200-counters.json"
+    lines = run("gpu/counters.py", "--read", results, "--markdown").splitlines()
+    page = (BENCH.parent / "docs" / "cuda-roofline.md").read_text()
+    assert len(lines) == 3 + len(counters.ROWS) and all(line in page for line in lines[1:])
     with pytest.raises(ValueError, match="3 launches measured, 2 made"):
         counters.join({"launches": made[:2]}, [mine, theirs, few])
     with pytest.raises(ValueError, match="no table"):

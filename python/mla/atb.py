@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from . import _core
+from ._flags import as_bool
 from ._launch import launch_of
 
 __all__ = ["npu_multi_head_latent_attention"]
@@ -92,6 +93,7 @@ def npu_multi_head_latent_attention(
         "cache_mode": cache_mode,
     }
     operator = torch.ops.atb.npu_multi_head_latent_attention
+    return_lse = as_bool("return_lse", return_lse)
     if return_lse and output is not None:
         raise ValueError("return_lse and output exclude each other")
     if return_lse:

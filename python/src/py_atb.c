@@ -130,6 +130,10 @@ PyObject *py_atb_decode(PyObject *self, PyObject *const *args, Py_ssize_t n)
     enum { Q_NOPE, Q_ROPE, CTKV, K_ROPE, BLOCK_TABLES, MASK, QK_DESCALE, PV_DESCALE, OUTPUT, LSE, COUNT };
     static const char *const name[COUNT] = {"q_nope", "q_rope",     "ctkv",       "k_rope", "block_tables",
                                             "mask",   "qk_descale", "pv_descale", "output", "lse"};
+#define VALUES "float16, bfloat16 or int8"
+#define RESULTS "float16, bfloat16 or float32"
+    static const char *const dtypes[COUNT] = {VALUES,    VALUES,    VALUES,  VALUES, "int32", "float16 or bfloat16",
+                                              "float32", "float32", RESULTS, RESULTS};
     py_borrow borrow;
     py_borrow_begin(&borrow, false);
     mla_tensor tensor[COUNT];
@@ -141,6 +145,7 @@ PyObject *py_atb_decode(PyObject *self, PyObject *const *args, Py_ssize_t n)
         goto end;
     }
     for (int i = 0; i < COUNT; i++) {
+        py_expect(&borrow, dtypes[i]);
         int failed = i == OUTPUT || (i == LSE && args[i] != Py_None)
                          ? py_borrow_output(&borrow, args[i], name[i], &tensor[i])
                          : py_borrow_optional(&borrow, args[i], name[i], &tensor[i]);

@@ -20,6 +20,7 @@ PyObject *py_hif8_find_descale(PyObject *self, PyObject *const *args, Py_ssize_t
     py_borrow_begin(&borrow, args[1] == Py_True);
     mla_tensor x;
     PyObject *result = NULL;
+    py_expect(&borrow, "float32, float16 or bfloat16");
     if (py_borrow_input(&borrow, args[0], "x", &x) == 0) {
         float descale = 1;
         mla_status status;
@@ -48,6 +49,7 @@ static PyObject *convert(PyObject *const *args, const char *from_name, const cha
     float descale;
     int64_t mode;
     PyObject *result = NULL;
+    py_expect(&borrow, "float32, float16 or bfloat16, and uint8 for codes");
     if (py_borrow_input(&borrow, args[0], from_name, &from) == 0 &&
         py_borrow_output(&borrow, args[1], to_name, &to) == 0 && py_float(args[2], "descale", &descale) == 0 &&
         py_integer(args[3], "mode", &mode) == 0) {
@@ -141,6 +143,7 @@ static int parts_begin(parts *p, PyObject *o_parts, PyObject *lse_parts, PyObjec
     }
     for (Py_ssize_t i = 0; i < p->n; i++) {
         py_borrow_begin(&p->borrow[i], u16_is_bf16 == Py_True);
+        py_expect(&p->borrow[i], "float32, float16 or bfloat16");
         snprintf(p->name[i][0], sizeof p->name[i][0], "o_parts[%zd]", i);
         snprintf(p->name[i][1], sizeof p->name[i][1], "lse_parts[%zd]", i);
         if (py_borrow_input(&p->borrow[i], PyTuple_GetItem(o_parts, i), p->name[i][0], &p->o[i]) != 0 ||
@@ -167,6 +170,7 @@ PyObject *py_merge_states(PyObject *self, PyObject *const *args, Py_ssize_t n)
     }
     py_borrow borrow;
     py_borrow_begin(&borrow, args[6] == Py_True);
+    py_expect(&borrow, "float32, float16 or bfloat16");
     parts part = {.n = PyTuple_Size(args[0])};
     int64_t base, empty;
     mla_tensor o, lse;

@@ -101,6 +101,7 @@ PyObject *py_quant_sparse_flash_mla(PyObject *self, PyObject *const *args, Py_ss
     }
     py_borrow borrow;
     py_borrow_begin(&borrow, false);
+    py_expect(&borrow, "uint8 (HiFloat8), int32 or float32");
     mla_quant_sparse_flash_mla_args call;
     mla_quant_sparse_flash_mla_init(&call);
     PyObject *const *rest = args + REST, *result = NULL;
@@ -159,6 +160,7 @@ PyObject *py_quant_sparse_flash_mla_metadata(PyObject *self, PyObject *const *ar
     }
     py_borrow borrow;
     py_borrow_begin(&borrow, false);
+    py_expect(&borrow, "uint8 (HiFloat8), int32 or float32");
     mla_quant_sparse_flash_mla_metadata_args call;
     mla_quant_sparse_flash_mla_metadata_init(&call);
     PyObject *const *rest = args + REST, *result = NULL;

@@ -68,6 +68,11 @@ static const char *dtype_name(int32_t dtype)
     case MLA_ATB_BF16: return "bfloat16";
     case MLA_ATB_INT8: return "int8";
     case MLA_ATB_INT32: return "int32";
+    case 4: return "uint8"; /* these as aclDataType counts them: they are refused, by name */
+    case 6: return "int16";
+    case 9: return "int64";
+    case 11: return "double";
+    case 12: return "bool";
     default: return "another dtype";
     }
 }

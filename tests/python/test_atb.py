@@ -165,8 +165,14 @@ def test_refusals_of_scalars():
         wrong = arguments[:place] + [value] + arguments[place + 1 :]
         with pytest.raises(RuntimeError, match="ATB error"):
             OP(*wrong)
-    with pytest.raises(RuntimeError, match="ATB error 13"):
+    with pytest.raises(RuntimeError, match=r"blockTables is int64 \(9\) and must be int32 \(ATB error 13\)"):
         OP(*arguments[:4], arguments[4].long(), *arguments[5:])
+    with pytest.raises(TypeError, match="^block_tables has dtype int16, must be int32$"):
+        OP(*arguments[:4], arguments[4].short(), *arguments[5:])
+    with pytest.raises(TypeError, match="^q_nope has dtype float64, must be float16, bfloat16 or int8$"):
+        OP(arguments[0].double(), *arguments[1:])
+    with pytest.raises(TypeError, match="^return_lse must be a bool, not 'no'$"):
+        mla.atb.npu_multi_head_latent_attention(*arguments, return_lse="no", calc_type="calc_type_ring")
     with pytest.raises(ValueError, match="return_lse"):
         OP(*arguments, return_lse=True)
     with pytest.raises(ValueError, match="return_lse"):

@@ -130,6 +130,8 @@ def test_hif8_refusals():
     for call, kind, text in (
         (lambda: mla.hif8_encode(x, mode="nearest"), ValueError, "mode = 'nearest' must be one of 'round', 'saturate'"),
         (lambda: mla.hif8_encode(codes), TypeError, "x.dtype = u8"),
+        (lambda: mla.hif8_encode(x.astype(float)), TypeError, "x has dtype float64, must be float32, float16 or bfloat16"),
+        (lambda: mla.hif8_quantize(x > 0), TypeError, "x has dtype bool, must be float32, float16 or bfloat16"),
         (lambda: mla.hif8_encode([1.0]), TypeError, "x must be an array"),
         (lambda: mla.hif8_encode(x, out=x.copy()), TypeError, "codes.dtype = f32"),
         (lambda: mla.hif8_encode(x, out=codes[:1]), ValueError, "codes.dim[0] = 1 differs from x.dim[0] = 2"),

@@ -96,6 +96,11 @@ def test_refusals():
         (lambda: mla.merge_states([o, o], [lse, o]), ValueError, "lse_parts[1].ndim = 2 must be 1"),
         (lambda: mla.merge_states([o, 3], [lse, lse]), TypeError, "o_parts[1] must be an array"),
         (lambda: mla.merge_states([o], [lse.astype(np.int32)]), TypeError, "lse_parts[0].dtype = i32"),
+        (
+            lambda: mla.merge_states([o], [lse.astype(float)]),
+            TypeError,
+            "lse_parts[0] has dtype float64, must be float32, float16 or bfloat16",
+        ),
         (lambda: mla.merge_states([o, o], [lse, lse], lse_base="10"), ValueError, "lse_base = '10'"),
         (lambda: mla.merge_states([o, o], [lse, lse], lse_empty="none"), ValueError, "lse_empty = 'none'"),
         (lambda: mla.merge_states([o], [lse], out=o[:, ::-1]), ValueError, "out.stride[1] = -1 must be positive"),

@@ -50,6 +50,9 @@ enum { note_none = 1, note_first = 2, note_last = 4, note_stop = 8 };
 
 /* note.y: how many keys of the tile some row sees, and, eight bits higher, how many all rows see. */
 
+/* The thread that loads, from the first orders on: the first of the second value warpgroup. */
+constexpr int load_thread = 128;
+
 struct ring {
     uint32_t stage = 0, parity = 0;
     __device__ __forceinline__ void next()
@@ -133,18 +136,31 @@ __device__ __forceinline__ void fetch_page(const dense_sm90_args &a, small_share
                                           (a.page_shift >= 0 ? key >> a.page_shift : key / a.page_size));
 }
 
-/* What the entries after the q of the cursor's request need. */
-__device__ __forceinline__ void fetch_request(const dense_sm90_args &a, small_shared &sh, const cursor &c)
+/* What the entries after the q of a request need, if it is not behind `last`. */
+__device__ __forceinline__ void fetch_request(const dense_sm90_args &a, small_shared &sh, int request, int last)
 {
-    if (c.request <= sh.place.w) {
-        const int tile = c.request == sh.part.x ? sh.part.y : 0;
-        copy_async<4>(&sh.length, a.length + c.request);
-        fetch_page(a, sh, c.request, tile);
+    if (request <= last) {
+        const int tile = request == sh.part.x ? sh.part.y : 0;
+        copy_async<4>(&sh.length, a.length + request);
+        fetch_page(a, sh, request, tile);
         if ((tile + 1) * 64 < a.max_length) {
-            fetch_page(a, sh, c.request, tile + 1);
+            fetch_page(a, sh, request, tile + 1);
         }
     }
     copy_async_commit();
+}
+
+/* q of a request. Its thirds are expected only later, when the note about the request is there: so nobody finds them complete
+ * without it. */
+__device__ __forceinline__ void order_q(const tensor_map *q_map, uint32_t stages, small_shared &sh, uint32_t stage,
+                                        int request)
+{
+    const int4 place = sh.place;
+    const uint32_t to = stages + stage * stage_bytes, full = shared_address(&sh.full[stage][0]);
+#pragma unroll
+    for (int i = 0; i < 3; i++) { /* without rope columns the last box is beyond the end, and zero */
+        tma_load(to + 3 * i * box_bytes, q_map, full + 8 * i, 0, place.y, 3 * i, place.z, request, l2_evict_first);
+    }
 }
 
 __device__ __forceinline__ void expect_stage(uint32_t full)
@@ -183,10 +199,8 @@ __device__ __forceinline__ void load_next(const dense_sm90_args &a, const tensor
     }
     const uint32_t to = stages + stage * stage_bytes, full = shared_address(&sh.full[stage][0]);
     if (c.tile < 0) {
-#pragma unroll
-        for (int i = 0; i < 3; i++) { /* without rope columns the last box is beyond the end, and zero */
-            tma_load(to + 3 * i * box_bytes, q_map, full + 8 * i, 0, place.y, 3 * i, place.z, c.request,
-                     l2_evict_first);
+        if (c.request != sh.part.x) { /* the first one has been ordered */
+            order_q(q_map, stages, sh, stage, c.request);
         }
         copy_async_wait_but<0>();
         const int length = min(max(sh.length, 0), a.max_length);
@@ -218,7 +232,7 @@ __device__ __forceinline__ void load_next(const dense_sm90_args &a, const tensor
     } else {
         c.request++;
         c.tile = -1;
-        fetch_request(a, sh, c);
+        fetch_request(a, sh, c.request, place.w);
     }
 }
 

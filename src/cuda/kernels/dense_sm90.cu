@@ -501,7 +501,6 @@ __device__ void value_role(const dense_sm90_args &a, const tensor_map *q_map, co
     next.end = 0;
     next.page = -1;
     if (half == 1 && (thread_now() & 127) == 0) {
-        fetch_request(a, sh, next);
 #pragma unroll 1
         for (int i = 0; i < n_stage; i++) {
             load_next(a, q_map, k_map, stages, sh, i, next);
@@ -596,26 +595,47 @@ __device__ void value_role(const dense_sm90_args &a, const tensor_map *q_map, co
     } while (!(what & note_stop));
 }
 
-/* Fills in what the shared notes say of this CTA's rows and part. Called by all threads. */
-__device__ __forceinline__ void find_work(const dense_sm90_args &a, small_shared &sh)
+/* What the shared notes say of this CTA's rows; none of it is read from memory. */
+__device__ __forceinline__ void find_place(const dense_sm90_args &a, small_shared &sh)
+{
+    const place s = place_of(a);
+    sh.place = make_int4(s.kv_head, s.kv_head * a.kv_row_stride + s.row, s.token, -1);
+    sh.where =
+        make_int4(s.row, s.token + s.row / a.head_per_kv, s.block,
+                  min(s.token + (s.row + 63) / a.head_per_kv, a.row_per_token > a.head_per_kv ? a.n_q - 1 : s.token));
+    sh.part = make_int4(0, 0, 0, -1);
+    sh.cut = make_int2(0, 0);
+    sh.first_piece = (int)(blockIdx.x / a.n_group) * 2;
+}
+
+/* Fills in what they say of its part. Called by all threads. As soon as the first request is known its q is ordered, and
+ * what its tiles need; true in the thread that did it. */
+__device__ __forceinline__ bool find_work(const dense_sm90_args &a, const tensor_map *q_map, uint32_t stages,
+                                          small_shared &sh)
 {
     const int p = blockIdx.x / a.n_group, thread = threadIdx.x;
     const line_input in = {a.length, a.n_seq, a.max_length, 1, a.n_part, DENSE_SM90_ITEM_COST, DENSE_SM90_LEAST_PIECE};
-    const line_share line = line_weigh<DENSE_SM90_THREADS>(in, sh.scratch);
-    if (thread == 0) {
-        const place s = place_of(a);
-        sh.place = make_int4(s.kv_head, s.kv_head * a.kv_row_stride + s.row, s.token, -1);
-        sh.where = make_int4(s.row, s.token + s.row / a.head_per_kv, s.block,
-                             min(s.token + (s.row + 63) / a.head_per_kv,
-                                 a.row_per_token > a.head_per_kv ? a.n_q - 1 : s.token));
-        sh.part = make_int4(0, 0, 0, -1);
-        sh.cut = make_int2(0, 0);
-        sh.first_piece = 2 * p;
+    bool ordered = false;
+    if (thread == load_thread && a.n_seq == 1) {
+        order_q(q_map, stages, sh, 0, 0);
+        ordered = true;
     }
-    __syncthreads();
-    if (p < line.parts) {
+    __syncwarp();
+    const line_share line = line_weigh<DENSE_SM90_THREADS>(in, sh.scratch);
 #pragma unroll 1
-        for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
+        if (i == 1) {
+            __syncthreads();
+            if (thread == load_thread && p < line.parts && sh.part.x < a.n_seq) {
+                if (!ordered) {
+                    order_q(q_map, stages, sh, 0, sh.part.x);
+                    ordered = true;
+                }
+                fetch_request(a, sh, sh.part.x, a.n_seq - 1);
+            }
+            __syncwarp();
+        }
+        if (p < line.parts) {
             line_item item;
             if (i == 1 && p + 1 == line.parts) {
                 if (thread == 0) {
@@ -652,6 +672,7 @@ __device__ __forceinline__ void find_work(const dense_sm90_args &a, small_shared
             a.to_fold[p] = begins ? make_int4(sh.place.w, cut.x, cut.y, 0) : make_int4(0, 0, 0, 0);
         }
     }
+    return ordered;
 }
 
 template <typename T, int d_k>
@@ -662,7 +683,8 @@ __device__ __forceinline__ void decode(const tensor_map *q_map, const tensor_map
     extern __shared__ __align__(1024) unsigned char shared[];
     const uint32_t stages = shared_address(shared), q_rest = stages + n_stage * stage_bytes;
     small_shared &sh = *reinterpret_cast<small_shared *>(shared + n_stage * stage_bytes + 2048 + box_bytes);
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == load_thread) {
+        find_place(a, sh);
         for (int i = 0; i < n_stage; i++) {
             for (int g = 0; g < 3; g++) {
                 barrier_init(shared_address(&sh.full[i][g]), 1);
@@ -680,8 +702,14 @@ __device__ __forceinline__ void decode(const tensor_map *q_map, const tensor_map
         tma_prefetch_map(o_map);
     }
     wait_for_prerequisites();
-    find_work(a, sh);
-    const bool work = sh.part.x <= sh.place.w;
+    const bool ordered = find_work(a, q_map, stages, sh), work = sh.part.x <= sh.place.w;
+    if (ordered && !work) { /* it must not arrive when this CTA is gone */
+        expect_stage(shared_address(&sh.full[0][0]));
+#pragma unroll
+        for (int g = 0; g < 3; g++) {
+            barrier_wait(shared_address(&sh.full[0][g]), 0);
+        }
+    }
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
     if (warpgroup == 2) {
         registers_up<184>();

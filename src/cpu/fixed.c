@@ -11,7 +11,7 @@
 #include "panel.h"
 #include "result.h"
 
-enum { ALIGN = 64 };
+enum { ALIGN = 64, ROWS_AT_WORK = 4 }; /* keys in fp32: a pair that is measured, one that is written */
 
 bool mla_fixed_offered(const mla_cpu_kernels *kernels, const mla_problem *problem, const mla_shape *shape)
 {
@@ -55,8 +55,8 @@ static size_t place_all(const mla_cpu_kernels *kernels, const mla_shape *shape, 
     f->k = carve(memory, &at, n_key * f->k_stride * (int64_t)sizeof *f->k);
     f->v = carve(memory, &at, n_v_panel * f->v_stride * (int64_t)sizeof *f->v);
     f->p = carve(memory, &at, MLA_TASK_PANELS * round_up(key_block, 2) * MLA_ROW_PANEL * (int64_t)sizeof *f->p);
-    f->row = carve(memory, &at, n_column * (int64_t)sizeof *f->row);
-    f->other_row = carve(memory, &at, n_column * (int64_t)sizeof *f->other_row);
+    f->row_stride = n_column;
+    f->row = carve(memory, &at, ROWS_AT_WORK * n_column * (int64_t)sizeof *f->row);
     f->fold = carve(memory, &at, n_column * (int64_t)sizeof *f->fold);
     f->unfold = carve(memory, &at, n_column * (int64_t)sizeof *f->unfold);
     f->new_fold = carve(memory, &at, n_column * (int64_t)sizeof *f->new_fold);
@@ -237,6 +237,16 @@ static mla_fixed_key measure_key(const mla_task_state *t, int32_t g, const mla_k
     return (mla_fixed_key){y, factor, f->k + n * f->k_stride};
 }
 
+/* Keys between a row's being fetched into the first level and measured: from the second level measuring waits for it. */
+enum { MEASURE_AHEAD = 4 };
+
+static void fetch_row(const void *row, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += 64) {
+        __builtin_prefetch((const char *)row + at, 0, 3);
+    }
+}
+
 /* Keys of the block to integers, once for scores and once, by pairs, for values. */
 static void load_block(const mla_task_state *t, int32_t g, const mla_key_rows *rows)
 {
@@ -244,13 +254,20 @@ static void load_block(const mla_task_state *t, int32_t g, const mla_key_rows *r
     int64_t d = t->run->shape->d_k, d_v = t->run->shape->d_v, cp = t->run->kernels->col_panel;
     mla_fixed_norm_kernel norm = reads_keys(t, g);
     size_t size = mla_dtype_size(t->run->problem->segment[g].k.dtype);
-    for (int64_t n = 0; n < rows->n_key; n += 2) {
-        bool two = n + 1 < rows->n_key;
-        mla_fixed_key even = measure_key(t, g, rows, n, norm, size, f->row), odd = even;
-        if (two) {
-            odd = measure_key(t, g, rows, n + 1, norm, size, f->other_row);
+    mla_fixed_key key[2][2] = {0};
+    /* a pair is measured before the one before it is written: square roots and divisions wait for the last column */
+    for (int64_t n = 0; n < rows->n_key + 2; n += 2) {
+        mla_fixed_key *now = key[n / 2 % 2], *before = key[(n / 2 + 1) % 2];
+        for (int64_t i = 0; i < 2 && n + i < rows->n_key; i++) {
+            if (norm && n + i + MEASURE_AHEAD < rows->n_key) {
+                fetch_row(rows->k[n + i + MEASURE_AHEAD], (size_t)d * size);
+            }
+            now[i] = measure_key(t, g, rows, n + i, norm, size, f->row + (n + i) % ROWS_AT_WORK * f->row_stride);
         }
-        t->run->kernels->fixed->keys(&even, two ? &odd : NULL, d, d_v, f->v + n * cp, f->v_stride);
+        if (n > 0) {
+            t->run->kernels->fixed->keys(&before[0], n - 1 < rows->n_key ? &before[1] : NULL, d, d_v,
+                                         f->v + (n - 2) * cp, f->v_stride);
+        }
     }
 }
 

@@ -31,11 +31,11 @@
 
 typedef struct mla_fixed_state {
     int16_t *q, *k, *v, *p; /* kernels_fixed.h */
-    float *row, *other_row; /* two keys in fp32 */
+    float *row;             /* keys in fp32, row_stride apart */
     float *fold, *unfold;   /* [column], 1 / fold */
     float *new_fold;        /* of the chunk at hand, before it is compared with fold */
     char *kept;             /* partial results of all row panels, while rows go both ways */
-    int64_t k_stride, v_stride;
+    int64_t k_stride, v_stride, row_stride;
     bool served;                      /* can and should the task go this way at all? */
     bool folded;                      /* is any factor not 1? */
     bool packed;                      /* q is what t->q and fold make */

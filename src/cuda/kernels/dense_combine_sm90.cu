@@ -9,6 +9,10 @@ namespace {
 
 constexpr int most_pieces = DENSE_SM90_MAX_PART; /* of one request */
 
+/* Weights of a piece's 16 rows, one number apart from the next piece's, so that neither way through them meets itself in
+ * a bank. */
+using row_numbers = float[17];
+
 /*
  * A CTA folds `combine_columns` (1, 8, 16 or 64) of the 64 blocks of 8 columns of 16 rows: its 8 warps take one block after
  * the other, or all the pieces of a single block. Pieces lie in the order of the accumulators, so every load is 512
@@ -16,7 +20,7 @@ constexpr int most_pieces = DENSE_SM90_MAX_PART; /* of one request */
  */
 
 /* Pieces begin, begin + step, ... of one block of columns, both operations rounded, as in the decode kernel. */
-__device__ __forceinline__ float4 fold(const float4 *from, int64_t stride, const float (*weight)[16], int first_cut,
+__device__ __forceinline__ float4 fold(const float4 *from, int64_t stride, const row_numbers *weight, int first_cut,
                                        int begin, int n, int step, int lane)
 {
     float4 o = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -50,8 +54,9 @@ __device__ __forceinline__ void write(const dense_sm90_args &a, float4 o, int re
 
 template <typename T> __device__ __forceinline__ void combine(const dense_sm90_args &a)
 {
-    __shared__ float weight[most_pieces][16];
+    __shared__ row_numbers weight[most_pieces];
     __shared__ float4 partial[8][32];
+    __shared__ int4 what; /* request, first cut, pieces, halves that are folded already */
     const int n_chunk = 64 / a.combine_columns;
     int id = blockIdx.x;
     const int chunk = id % n_chunk;
@@ -63,37 +68,63 @@ template <typename T> __device__ __forceinline__ void combine(const dense_sm90_a
     /* the row block's place, as in the decode kernel */
     const int kv_head = block / a.block_per_head, in_head = block % a.block_per_head;
     const int first_token = in_head / a.block_per_token, first_row = in_head % a.block_per_token * 64 + quarter * 16;
-    launch_dependents();
-    wait_for_prerequisites();
-    const int4 task = __ldcg(a.to_fold + index);
-    const int request = task.x, first_cut = task.y, n = task.z;
-    if (n == 0 || first_token >= a.n_q || first_row >= a.row_per_token) {
-        return;
-    }
     const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
     /* words of the warps that had these 16 rows, by half */
     uint64_t *word = a.word + (int64_t)block * 8 + quarter;
-    const auto word_of = [&](int piece, int half) {
+    const auto word_of = [&](int first_cut, int piece, int half) {
         return word + (int64_t)line_piece(first_cut, piece) * n_block * 8 + half * 4;
     };
-    const int folded = (__ldcg(word_of(0, 0)) == DENSE_SM90_FOLDED) + 2 * (__ldcg(word_of(0, 1)) == DENSE_SM90_FOLDED);
+    launch_dependents();
+    wait_for_prerequisites();
+    if (first_token >= a.n_q || first_row >= a.row_per_token) {
+        return;
+    }
+    /* One thread asks for what all need: hundreds of thread blocks want the same few lines at the same time, and L2
+     * answers one after the other. */
+    if (thread == 0) {
+        int4 task = __ldcg(a.to_fold + index);
+        if (task.z > 0 && task.z <= DENSE_SM90_MOST_FOLDED) { /* else the decode kernel has not folded them */
+            const uint64_t first = __ldcg(word_of(task.y, 0, 0)), second = __ldcg(word_of(task.y, 0, 1));
+            task.w = (first == DENSE_SM90_FOLDED) + 2 * (second == DENSE_SM90_FOLDED);
+        }
+        what = task;
+    }
+    __syncthreads();
+    const int request = what.x, first_cut = what.y, n = what.z, folded = what.w;
     if (chunk == 0) {
         for (int i = thread; i < 2 * (n - 1); i += DENSE_SM90_COMBINE_THREADS) {
-            *word_of(1 + i / 2, i % 2) = 0;
+            *word_of(first_cut, 1 + i / 2, i % 2) = 0;
         }
     }
-    if (folded == 3) {
+    if (n == 0 || folded == 3) {
         return;
     }
 
+    { /* lse: 16 threads a piece, so that they are few requests too */
+        const int row = thread % 16;
+        const float *lse = a.piece_lse + (int64_t)block * 64 + quarter * 16 + row;
+        constexpr int together = 5; /* 132 multiprocessors make 66 pieces of two row blocks */
+        for (int begin = thread / 16; begin < n; begin += 16 * together) {
+            float x[together];
+#pragma unroll
+            for (int j = 0; j < together; j++) {
+                const int i = begin + 16 * j;
+                x[j] = i < n ? __ldcg(lse + (int64_t)line_piece(first_cut, i) * n_block * 64) : 0.0f;
+            }
+#pragma unroll
+            for (int j = 0; j < together; j++) {
+                if (begin + 16 * j < n) {
+                    weight[begin + 16 * j][row] = x[j];
+                }
+            }
+        }
+    }
+    __syncthreads();
     { /* weights: 16 threads a row */
         const int row = thread / 16, part = thread % 16;
-        const float *lse = a.piece_lse + (int64_t)block * 64 + quarter * 16 + row;
         float top = -INFINITY;
         for (int i = part; i < n; i += 16) {
-            const float x = lse[(int64_t)line_piece(first_cut, i) * n_block * 64];
-            weight[i][row] = x;
-            top = fmaxf(top, x);
+            top = fmaxf(top, weight[i][row]);
         }
         for (int d = 8; d > 0; d >>= 1) {
             top = fmaxf(top, __shfl_xor_sync(~0u, top, d));

@@ -2,7 +2,8 @@
  * pv_amx.c - values by tiles: 16 rows by 32 keys of p times 32 keys by 16 columns of v.
  *
  * 2 panels meet 2 groups of columns in 4 accumulators over the whole block. The two groups stay in the first-level cache
- * while the panels pass by.
+ * while the panels pass by. What a group of accumulators leaves is stored while the next group's first products run: else
+ * the unit waits for both.
  */
 #include <immintrin.h>
 
@@ -14,51 +15,73 @@ enum { ROWS = MLA_ROW_PANEL, TILE = MLA_BF16_TILE, COL_PANEL = MLA_AVX512_COL_PA
 #define INLINE static inline __attribute__((always_inline))
 #define O_BYTES (COL_PANEL * (int)sizeof(float))
 
+/* Where the accumulators 0 .. 3 go that are still in tiles; NULL: nothing is. */
+typedef struct waiting {
+    float *o[4];
+} waiting;
+
+/* Tile numbers are part of the instruction, so these are no functions. */
+#define LEAVE(number)                                    \
+    do {                                                 \
+        if (w->o[number]) {                              \
+            _tile_stored(number, w->o[number], O_BYTES); \
+        }                                                \
+        w->o[number] = NULL;                             \
+    } while (0)
+#define BEGIN(number)                            \
+    do {                                         \
+        LEAVE(number);                           \
+        _tile_loadd(number, o[number], O_BYTES); \
+        w->o[number] = o[number];                \
+    } while (0)
+
+static void leave_all(waiting *w)
+{
+    LEAVE(0);
+    LEAVE(1);
+    LEAVE(2);
+    LEAVE(3);
+}
+
 /* Panels p[0], p[1] and groups v[0], v[1], or one of either; o: [panel][group]. Accumulators in the same order. */
 INLINE void group(const int n_panel, const int n_group, const uint16_t *p, int64_t p_stride, int32_t n_part,
-                  const uint16_t *v, int64_t v_stride, int64_t n_step, float *const o[4], mla_prefetch *ahead)
+                  const uint16_t *v, int64_t v_stride, int64_t n_step, float *const o[4], waiting *w,
+                  mla_prefetch *ahead)
 {
     const uint16_t *p1 = p + p_stride, *v1 = v + v_stride;
-    _tile_loadd(0, o[0], O_BYTES);
-    if (n_group > 1) {
-        _tile_loadd(1, o[1], O_BYTES);
-    }
-    if (n_panel > 1) {
-        _tile_loadd(2, o[2], O_BYTES);
-        if (n_group > 1) {
-            _tile_loadd(3, o[3], O_BYTES);
-        }
-    }
     for (int64_t i = 0; i < n_step; i++) {
         _tile_loadd(6, v + i * TILE, 64);
-        if (n_group > 1) {
-            _tile_loadd(7, v1 + i * TILE, 64);
-        }
         for (int32_t part = 0; part < n_part; part++, p += TILE, p1 += TILE) {
+            const bool first = i == 0 && part == 0;
             _tile_loadd(4, p, 64);
-            _tile_dpbf16ps(0, 4, 6);
-            if (n_group > 1) {
-                _tile_dpbf16ps(1, 4, 7);
+            if (first) {
+                BEGIN(0);
             }
+            _tile_dpbf16ps(0, 4, 6);
             if (n_panel > 1) {
                 _tile_loadd(5, p1, 64);
+                if (first) {
+                    BEGIN(2);
+                }
                 _tile_dpbf16ps(2, 5, 6);
-                if (n_group > 1) {
+            }
+            if (n_group > 1) {
+                if (part == 0) {
+                    _tile_loadd(7, v1 + i * TILE, 64);
+                }
+                if (first) {
+                    BEGIN(1);
+                }
+                _tile_dpbf16ps(1, 4, 7);
+                if (n_panel > 1) {
+                    if (first) {
+                        BEGIN(3);
+                    }
                     _tile_dpbf16ps(3, 5, 7);
                 }
             }
         }
         mla_prefetch_step(ahead);
-    }
-    _tile_stored(0, o[0], O_BYTES);
-    if (n_group > 1) {
-        _tile_stored(1, o[1], O_BYTES);
-    }
-    if (n_panel > 1) {
-        _tile_stored(2, o[2], O_BYTES);
-        if (n_group > 1) {
-            _tile_stored(3, o[3], O_BYTES);
-        }
     }
 }
 
@@ -72,6 +95,7 @@ void mla_pv_bf16_amx(const uint16_t *p, int64_t p_stride, int32_t n_part, const 
                      int64_t n_key, int64_t n_panel, int64_t n_col, float *const *o, mla_prefetch *ahead)
 {
     const int64_t n_step = n_key / MLA_BF16_STEP;
+    waiting w = {{NULL, NULL, NULL, NULL}};
     for (int64_t c = 0; c < n_col; c += 32, v += 2 * v_stride) {
         const bool two = n_col - c > 16;
         for (int64_t panel = 0; panel < n_panel; panel += 2) {
@@ -80,14 +104,15 @@ void mla_pv_bf16_amx(const uint16_t *p, int64_t p_stride, int32_t n_part, const 
             float *const first = o[panel], *const second = o[both ? panel + 1 : panel];
             float *const to[4] = {at(first, c), at(first, c + 16), at(second, c), at(second, c + 16)};
             if (both && two) {
-                group(2, 2, from, p_stride, n_part, v, v_stride, n_step, to, ahead);
+                group(2, 2, from, p_stride, n_part, v, v_stride, n_step, to, &w, ahead);
             } else if (both) {
-                group(2, 1, from, p_stride, n_part, v, v_stride, n_step, to, ahead);
+                group(2, 1, from, p_stride, n_part, v, v_stride, n_step, to, &w, ahead);
             } else if (two) {
-                group(1, 2, from, p_stride, n_part, v, v_stride, n_step, to, ahead);
+                group(1, 2, from, p_stride, n_part, v, v_stride, n_step, to, &w, ahead);
             } else {
-                group(1, 1, from, p_stride, n_part, v, v_stride, n_step, to, ahead);
+                group(1, 1, from, p_stride, n_part, v, v_stride, n_step, to, &w, ahead);
             }
         }
     }
+    leave_all(&w);
 }

@@ -69,7 +69,7 @@ static const level levels[] = {
     {&mla_kernels_neonbf16, has_neonbf16},
 #endif
 };
-enum { LEVEL_COUNT = sizeof levels / sizeof *levels, TABLE_SIZE = 9 * MLA_FORMAT_COUNT + 17 };
+enum { LEVEL_COUNT = sizeof levels / sizeof *levels, TABLE_SIZE = 9 * MLA_FORMAT_COUNT + 18 };
 
 /* One kernel of a table. Any function pointer may be converted to another function pointer type and compared. */
 typedef void (*any_kernel)(void);
@@ -122,6 +122,9 @@ static size_t list_table(const mla_cpu_kernels *k, table_entry entry[TABLE_SIZE]
         entry[n++] = (table_entry){"ppairs", "bf16", (any_kernel)k->bf16.ppairs};
         entry[n++] = (table_entry){"qk", "bf16", (any_kernel)k->bf16.qk};
         entry[n++] = (table_entry){"pv", "bf16", (any_kernel)k->bf16.pv};
+        if (k->bf16.vpairs_pv) {
+            entry[n++] = (table_entry){"vpairs_pv", "bf16", (any_kernel)k->bf16.vpairs_pv};
+        }
     }
     return n;
 }

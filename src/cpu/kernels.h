@@ -253,13 +253,20 @@ typedef void (*mla_pv_bf16_kernel)(const uint16_t *p, int64_t p_stride, int32_t 
                                    int64_t v_stride, int64_t n_key, int64_t n_panel, int64_t n_col, float *const *o,
                                    mla_prefetch *ahead);
 
+/* vpairs and pv in one, bit for bit what they give: n_col, a multiple of 32, columns of the n_key rows are added to all
+ * accumulators. v is scratch, of 64 n_key numbers, or n_col n_key if these are fewer. */
+typedef void (*mla_vpairs_pv_kernel)(const uint16_t *p, int64_t p_stride, int32_t n_part, const void *const *row,
+                                     int64_t n_key, int64_t n_panel, int64_t n_col, float *const *o, uint16_t *v,
+                                     mla_prefetch *ahead);
+
 typedef struct mla_bf16_kernels {
     mla_qpairs_kernel qpairs;
     mla_vpairs_kernel vpairs;
     mla_ppairs_kernel ppairs;
     mla_qk_bf16_kernel qk;
     mla_pv_bf16_kernel pv;
-    bool faster; /* than fp32 even with probabilities in two parts: the choice of AUTO */
+    mla_vpairs_pv_kernel vpairs_pv; /* NULL: none at this level */
+    bool faster;                    /* than fp32 even with probabilities in two parts: the choice of AUTO */
     /* May the process use the unit? Asks the system when it is called first; NULL: nobody need be asked. Before all else. */
     bool (*permitted)(void);
     /* Around the kernels of one item: the thread's state is set up, and given back as it was. NULL: there is none. */

@@ -194,9 +194,12 @@ void mla_bf16_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, con
     mla_prefetch ahead = prefetch(t, g, rows, next);
     bool partial = mla_task_place_ranges(t, rows, t->run->shape->segment[g].has_list);
     bool apart = must_be_apart(t, g, value, rows, partial);
+    bool as_they_lie = !apart && kernels->vpairs_pv && t->run->shape->d_v % STEP == 0;
+    const void *placed[MLA_KEY_BLOCK_BF16];
     if (!apart) {
-        const void *placed[MLA_KEY_BLOCK_BF16];
         place_rows(t, value, rows, n_place, placed);
+    }
+    if (!apart && !as_they_lie) {
         kernels->vpairs(placed, n_place, t->run->shape->d_v, t->v_pairs, layout->v_stride);
     }
     scores(t, rows, &ahead);
@@ -208,6 +211,11 @@ void mla_bf16_attend(mla_task_state *t, int32_t g, const mla_key_rows *rows, con
     float *o[MLA_TASK_PANELS];
     for (int64_t panel = 0; panel < t->n_panel; panel++) {
         o[panel] = result[panel].o;
+    }
+    if (as_they_lie) {
+        kernels->vpairs_pv(t->p_pairs, layout->p_stride, layout->p_parts, placed, n_place, t->n_panel,
+                           t->run->shape->d_v, o, t->v_pairs, &ahead);
+        return;
     }
     kernels->pv(t->p_pairs, layout->p_stride, layout->p_parts, t->v_pairs, layout->v_stride, n_place, t->n_panel,
                 t->run->shape->d_v, o, &ahead);

@@ -84,6 +84,7 @@ static const ck_bug_info bugs[BUG_COUNT] = {
     [BUG_KERNEL_QK_BF16_ACCUMULATE] = {"qk of bf16 always starts from 0", "kernel/mla_qk_bf16_"},
     [BUG_KERNEL_PV_BF16_STEP] = {"pv of bf16 leaves out the last step", "kernel/mla_pv_bf16_"},
     [BUG_KERNEL_PV_BF16_NEIGHBOUR] = {"pv of bf16 adds up differently for several panels", "kernel/mla_pv_bf16_"},
+    [BUG_KERNEL_VPAIRS_PV_KEYS] = {"vpairs_pv swaps the last pair's keys", "kernel/mla_vpairs_pv_bf16_"},
     [BUG_NO_RESCALE] = {"accumulators are not rescaled when the maximum grows", "attention/inputs"},
     [BUG_STALE_MAX] = {"the maximum is that of the tile before", "attention/inputs"},
     [BUG_ROUNDED_P] = {"probabilities are rounded to 11 bits", "attention/accuracy"},

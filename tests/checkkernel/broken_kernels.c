@@ -380,6 +380,16 @@ static void pv_bf16_neighbour(const uint16_t *p, int64_t p_stride, int32_t n_par
     }
 }
 
+static void vpairs_pv_keys(const uint16_t *p, int64_t p_stride, int32_t n_part, const void *const *row, int64_t n_key,
+                           int64_t n_panel, int64_t n_col, float *const *o, uint16_t *v, mla_prefetch *ahead)
+{
+    const void *swapped[MLA_KEY_BLOCK_BF16];
+    for (int64_t n = 0; n < n_key; n++) {
+        swapped[n] = row[n < n_key - 2 ? n : n ^ 1];
+    }
+    sound->bf16.vpairs_pv(p, p_stride, n_part, swapped, n_key, n_panel, n_col, o, v, ahead);
+}
+
 const mla_cpu_kernels *ck_broken_kernels(const mla_cpu_kernels *table, ck_bug bug)
 {
     static mla_cpu_kernels broken;
@@ -423,6 +433,7 @@ const mla_cpu_kernels *ck_broken_kernels(const mla_cpu_kernels *table, ck_bug bu
     case BUG_KERNEL_QK_BF16_ACCUMULATE: broken.bf16.qk = qk_bf16_accumulate; break;
     case BUG_KERNEL_PV_BF16_STEP: broken.bf16.pv = pv_bf16_step; break;
     case BUG_KERNEL_PV_BF16_NEIGHBOUR: broken.bf16.pv = pv_bf16_neighbour; break;
+    case BUG_KERNEL_VPAIRS_PV_KEYS: broken.bf16.vpairs_pv = vpairs_pv_keys; break;
     default: break;
     }
     return &broken;

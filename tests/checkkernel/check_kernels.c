@@ -621,6 +621,7 @@ static const kind_check kinds[] = {
     {"fixed_pv", kernel_check_fixed_pv},
     {"qpairs", kernel_check_qpairs},
     {"vpairs", kernel_check_vpairs},
+    {"vpairs_pv", kernel_check_vpairs_pv},
     {"ppairs", kernel_check_ppairs},
 };
 

@@ -301,6 +301,57 @@ static void pv_once(const kernel_case *k, int64_t n_key, int32_t n_part, int64_t
     ck_release(mark);
 }
 
+static void vpairs_pv_once(const kernel_case *k, int64_t n_key, int32_t n_part, int64_t n_panel, int64_t n_col,
+                           ck_random *r)
+{
+    size_t mark = ck_mark();
+    int64_t cp = k->table->col_panel, n_o = (n_col + cp - 1) / cp * ROWS * cp;
+    int64_t p_stride = n_key * ROWS * n_part + ck_below(r, 3) * TILE, v_stride = n_key * 16;
+    uint16_t *p = numbers("p", (n_panel - 1) * p_stride + n_key * ROWS * n_part);
+    uint16_t *v = numbers("v", n_col * n_key);
+    uint16_t *scratch = numbers("v, some of it", (n_col < 64 ? n_col : 64) * n_key);
+    const void **row = kernel_rows(k, n_key, n_col, r);
+    float *o[PANELS], *want[PANELS];
+    for (int64_t x = 0; x < n_panel; x++) {
+        fill(p + x * p_stride, n_key * ROWS * n_part, true, r);
+        o[x] = kernel_floats("o", n_o);
+        want[x] = kernel_floats("o of vpairs and pv", n_o);
+        for (int64_t i = 0; i < n_o; i++) {
+            want[x][i] = o[x][i] = (float)ck_normal(r);
+        }
+    }
+    mla_prefetch ahead = nothing_ahead();
+    enter(k);
+    k->table->bf16.vpairs(row, n_key, n_col, v, v_stride);
+    k->table->bf16.pv(p, p_stride, n_part, v, v_stride, n_key, n_panel, n_col, want, &ahead);
+    k->table->bf16.vpairs_pv(p, p_stride, n_part, row, n_key, n_panel, n_col, o, scratch, &ahead);
+    leave(k);
+    for (int64_t x = 0; x < n_panel; x++) {
+        if (memcmp(o[x], want[x], (size_t)n_o * sizeof(float)) != 0) {
+            ck_fail("%lld keys, %lld panels, %lld columns, %d parts: panel %lld is not what vpairs and pv give",
+                    (long long)n_key, (long long)n_panel, (long long)n_col, (int)n_part, (long long)x);
+        }
+    }
+    ck_release(mark);
+}
+
+void kernel_check_vpairs_pv(void)
+{
+    static const int64_t columns[] = {32, 64, 96, 128, 224, 512};
+    const kernel_case *k = kernel_now();
+    ck_random r = {ck_seed};
+    for (int i = 0; i < 6; i++) {
+        for (int64_t n_panel = 1; n_panel <= PANELS; n_panel++) {
+            vpairs_pv_once(k, STEP * ck_between(&r, 1, MLA_KEY_BLOCK_BF16 / STEP), 1 + (i + (int32_t)n_panel) % 2,
+                           n_panel, columns[i], &r);
+        }
+    }
+    for (int64_t n_key = STEP; n_key <= MLA_KEY_BLOCK_BF16; n_key += STEP) {
+        vpairs_pv_once(k, n_key, 1, 3, 96, &r);
+        vpairs_pv_once(k, n_key, 2, 8, 64, &r);
+    }
+}
+
 void kernel_check_pv_bf16(void)
 {
     static const int64_t columns[] = {1, 15, 16, 17, 32, 33, 47, 48, 49, 64, 65, 100, 128, 512};

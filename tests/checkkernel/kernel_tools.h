@@ -52,5 +52,6 @@ void kernel_check_vpairs(void);
 void kernel_check_ppairs(void);
 void kernel_check_qk_bf16(void);
 void kernel_check_pv_bf16(void);
+void kernel_check_vpairs_pv(void);
 
 #endif

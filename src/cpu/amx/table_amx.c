@@ -15,6 +15,7 @@ const mla_cpu_kernels mla_kernels_amx = {
              .ppairs = mla_ppairs_bf16_avx512bf16,
              .qk = mla_qk_bf16_amx,
              .pv = mla_pv_bf16_amx,
+             .vpairs_pv = mla_vpairs_pv_bf16_amx,
              .faster = true,
              .permitted = mla_cpu_tiles_granted,
              .enter = mla_enter_amx,

@@ -4,6 +4,7 @@
 #include <immintrin.h>
 #include <string.h>
 
+#include "interleave.h"
 #include "tables_avx512bf16.h"
 
 enum { ROWS = MLA_ROW_PANEL, STEP = MLA_BF16_STEP, TILE = MLA_BF16_TILE };
@@ -103,9 +104,7 @@ void mla_ppairs_bf16_avx512bf16(const float *from, int64_t n_key, int32_t n_part
 
 void mla_vpairs_bf16_avx512bf16(const void *const *row, int64_t n_key, int64_t n_col, uint16_t *v, int64_t v_stride)
 {
-    const __m512i first = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6,
-                                           37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
-    const __m512i second = _mm512_add_epi16(first, _mm512_set1_epi16(16));
+    const mla_pair_order order = mla_pair_order_make();
     /* keys innermost: a step's rows, two lines of each, are read one after the other and two tiles written front to back */
     for (int64_t n = 0; n < n_key; n += STEP, v += TILE) {
         uint16_t *to = v;
@@ -115,9 +114,9 @@ void mla_vpairs_bf16_avx512bf16(const void *const *row, int64_t n_key, int64_t n
             for (int64_t i = 0; i < STEP; i += 2) {
                 const uint16_t *a = (const uint16_t *)row[n + i] + c, *b = (const uint16_t *)row[n + i + 1] + c;
                 __m512i x = _mm512_maskz_loadu_epi16(lanes, a), y = _mm512_maskz_loadu_epi16(lanes, b);
-                _mm512_storeu_si512(to + i * 16, _mm512_permutex2var_epi16(x, first, y));
+                _mm512_storeu_si512(to + i * 16, _mm512_permutex2var_epi16(x, order.first, y));
                 if (both) {
-                    _mm512_storeu_si512(to + v_stride + i * 16, _mm512_permutex2var_epi16(x, second, y));
+                    _mm512_storeu_si512(to + v_stride + i * 16, _mm512_permutex2var_epi16(x, order.second, y));
                 }
             }
         }

@@ -1,6 +1,5 @@
 /*
- * cuda_dense_few_sm90.c - the variant for dense decode with few query rows on Hopper: kernels/dense_few_sm90.cu,
- * dense_few_causal_sm90.cu and dense_few_combine_sm90.cu.
+ * cuda_dense_few_sm90.c - the variant for dense decode with few query rows on Hopper: kernels/dense_few_*.cu.
  *
  * The host knows shapes only. Who computes what follows from the lengths, which every thread block reads for itself, so
  * that a captured graph follows lengths that change.
@@ -58,12 +57,32 @@ static int64_t count_parts(const mla_cuda_device *device)
     return device->n_sm < DENSE_FEW_SM90_MAX_PART ? device->n_sm : DENSE_FEW_SM90_MAX_PART;
 }
 
-/* Every block reads its keys for itself. That costs less than the wider kernel's longer ends as long as there are few
- * tiles; how few was measured. */
+/* Every block reads its keys for itself. That costs less than longer ends as long as there are few tiles; how few was
+ * measured. */
+static row_blocks choose_blocks(const mla_cuda_device *device, const mla_problem *problem, const mla_shape *shape)
+{
+    const struct {
+        int64_t rows;
+        double tiles;
+    } smaller[] = {{16, shape->n_q * shape->group > 32 ? 8 : 6}, {32, 4}};
+    for (size_t i = 0; i < sizeof smaller / sizeof *smaller; i++) {
+        row_blocks cut = cut_to(shape, smaller[i].rows);
+        if (shape->n_q * cut.group <= smaller[i].rows && are_few(device, problem, shape, cut, smaller[i].tiles)) {
+            return cut;
+        }
+    }
+    return cut_to(shape, DENSE_FEW_SM90_ROWS);
+}
+
+/* Blocks of rows of the same keys only where tiles are few. More than 32 rows, where they are not, only where requests are
+ * many: the pieces of one that is cut often are folded faster by the other kernel. */
 static bool pays(const mla_cuda_device *device, const mla_problem *problem, const mla_shape *shape)
 {
-    row_blocks cut = cut_to(shape, DENSE_FEW_SM90_ROWS);
-    return cut.shift == 0 || are_few(device, problem, shape, cut, 4);
+    row_blocks cut = choose_blocks(device, problem, shape);
+    if (shape->n_q * cut.group <= 32) {
+        return true;
+    }
+    return cut.shift == 0 && (shape->n_seq * shape->n_kv_head >= 8 || are_few(device, problem, shape, cut, 4));
 }
 
 /* Warps of the combine kernel that share a task: as many as leave it one thread block a multiprocessor. Others would have
@@ -85,17 +104,26 @@ static bool serves(const mla_cuda_device *device, const mla_problem *problem, co
            mla_dense_sm90_is_tiled(problem->q.data, shape->q_stride, q_extent, 3);
 }
 
-/* [rows that see different keys][bf16, f16][d_k 576, 512][rows 8, 16, 32] */
+/* [rows that see different keys][bf16, f16][d_k 576, 512][rows 8, 16, 32, 64] */
 static const char *const decode_image[2] = {"dense_few_sm90", "dense_few_causal_sm90"};
-static const char *const decode_name[2][2][2][3] =
-    {{{{"dense_few_sm90_bf16_576_8", "dense_few_sm90_bf16_576_16", "dense_few_sm90_bf16_576_32"},
-       {"dense_few_sm90_bf16_512_8", "dense_few_sm90_bf16_512_16", "dense_few_sm90_bf16_512_32"}},
-      {{"dense_few_sm90_f16_576_8", "dense_few_sm90_f16_576_16", "dense_few_sm90_f16_576_32"},
-       {"dense_few_sm90_f16_512_8", "dense_few_sm90_f16_512_16", "dense_few_sm90_f16_512_32"}}},
-     {{{"dense_few_causal_sm90_bf16_576_8", "dense_few_causal_sm90_bf16_576_16", "dense_few_causal_sm90_bf16_576_32"},
-       {"dense_few_causal_sm90_bf16_512_8", "dense_few_causal_sm90_bf16_512_16", "dense_few_causal_sm90_bf16_512_32"}},
-      {{"dense_few_causal_sm90_f16_576_8", "dense_few_causal_sm90_f16_576_16", "dense_few_causal_sm90_f16_576_32"},
-       {"dense_few_causal_sm90_f16_512_8", "dense_few_causal_sm90_f16_512_16", "dense_few_causal_sm90_f16_512_32"}}}};
+static const char *const wide_image[2] = {"dense_few_64_sm90", "dense_few_64_causal_sm90"};
+static const char *const decode_name[2][2][2][4] =
+    {{{{"dense_few_sm90_bf16_576_8", "dense_few_sm90_bf16_576_16", "dense_few_sm90_bf16_576_32",
+        "dense_few_sm90_bf16_576_64"},
+       {"dense_few_sm90_bf16_512_8", "dense_few_sm90_bf16_512_16", "dense_few_sm90_bf16_512_32",
+        "dense_few_sm90_bf16_512_64"}},
+      {{"dense_few_sm90_f16_576_8", "dense_few_sm90_f16_576_16", "dense_few_sm90_f16_576_32",
+        "dense_few_sm90_f16_576_64"},
+       {"dense_few_sm90_f16_512_8", "dense_few_sm90_f16_512_16", "dense_few_sm90_f16_512_32",
+        "dense_few_sm90_f16_512_64"}}},
+     {{{"dense_few_causal_sm90_bf16_576_8", "dense_few_causal_sm90_bf16_576_16", "dense_few_causal_sm90_bf16_576_32",
+        "dense_few_causal_sm90_bf16_576_64"},
+       {"dense_few_causal_sm90_bf16_512_8", "dense_few_causal_sm90_bf16_512_16", "dense_few_causal_sm90_bf16_512_32",
+        "dense_few_causal_sm90_bf16_512_64"}},
+      {{"dense_few_causal_sm90_f16_576_8", "dense_few_causal_sm90_f16_576_16", "dense_few_causal_sm90_f16_576_32",
+        "dense_few_causal_sm90_f16_576_64"},
+       {"dense_few_causal_sm90_f16_512_8", "dense_few_causal_sm90_f16_512_16", "dense_few_causal_sm90_f16_512_32",
+        "dense_few_causal_sm90_f16_512_64"}}}};
 static const char *const combine_name[2][3] = {{"dense_few_sm90_combine_bf16_8", "dense_few_sm90_combine_bf16_16",
                                                 "dense_few_sm90_combine_bf16_32"},
                                                {"dense_few_sm90_combine_f16_8", "dense_few_sm90_combine_f16_16",
@@ -105,16 +133,15 @@ static mla_status build(const mla_cuda_device *device, const mla_problem *proble
                         mla_plan *plan)
 {
     const int f16 = problem->q.dtype == MLA_DTYPE_F16, narrow = shape->d_k == 512, causal = is_causal(problem, shape);
-    row_blocks cut = cut_to(shape, DENSE_FEW_SM90_ROWS), smaller = cut_to(shape, DENSE_FEW_SM90_ROWS / 2);
-    if (shape->n_q * smaller.group <= DENSE_FEW_SM90_ROWS / 2 && are_few(device, problem, shape, smaller, 6)) {
-        cut = smaller;
-    }
+    row_blocks cut = choose_blocks(device, problem, shape);
     const int32_t rows = dense_few_sm90_padded(shape->n_q * cut.group);
-    const int size = rows / 16;
+    const bool wide = rows > 32;
+    const int size = wide ? 3 : rows / 16;
     cuda_function decode, combine;
-    MLA_TRY(mla_cuda_kernel_get(device, decode_image[causal], decode_name[causal][f16][narrow][size],
+    MLA_TRY(mla_cuda_kernel_get(device, (wide ? wide_image : decode_image)[causal],
+                                decode_name[causal][f16][narrow][size],
                                 DENSE_FEW_SM90_SHARED_BYTES(rows, (int32_t)shape->d_k), &decode));
-    MLA_TRY(mla_cuda_kernel_get(device, "dense_few_combine_sm90", combine_name[f16][size], 0, &combine));
+    MLA_TRY(mla_cuda_kernel_get(device, "dense_few_combine_sm90", combine_name[f16][wide ? 2 : size], 0, &combine));
     /* else the two would not fit on a multiprocessor, or its memory would have to be divided anew between them */
     MLA_TRY(mla_cuda_kernel_fill_shared(device, decode));
     MLA_TRY(mla_cuda_kernel_fill_shared(device, combine));
@@ -168,10 +195,11 @@ static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, co
     a.lse_empty = (float)mla_empty_lse(problem->lse_empty);
     int64_t n_item = shape->n_seq * cut.n_head, n_cut = plan->n_item - 1;
     a.fold_items = n_item <= n_cut;
-    a.item_cost = 4 + rows / 4;
-    const int64_t n_fold = n_item < n_cut ? n_item : n_cut;
-    a.combine_share = share_tasks(device, n_fold * DENSE_FEW_SM90_TASKS(rows));
-    a.combine_chunks = DENSE_FEW_SM90_TASKS(rows) * a.combine_share / COMBINE_WARPS;
+    a.item_cost = rows > 32 ? 8 : 4 + rows / 4;
+    a.n_half = DENSE_FEW_SM90_HALVES(rows);
+    const int64_t n_fold = (n_item < n_cut ? n_item : n_cut) * a.n_half, n_task = DENSE_FEW_SM90_TASKS(rows / a.n_half);
+    a.combine_share = share_tasks(device, n_fold * n_task);
+    a.combine_chunks = (int32_t)(n_task * a.combine_share / COMBINE_WARPS);
     while (n_fold * a.combine_chunks > 4 * device->n_sm && a.combine_chunks > 1) {
         a.combine_chunks /= 2;
     }
@@ -191,7 +219,7 @@ static mla_status launch(const mla_cuda_device *device, const mla_plan *plan, co
     MLA_TRY(mla_dense_sm90_map(driver, &o_map, problem->o.dtype, problem->o.data, 5, o_dim, o_stride, q_box, true));
 
     void *parameters[] = {&q_map, &k_map, &o_map, &a}, *combine_parameters[] = {&a};
-    MLA_TRY(mla_dense_sm90_launch(driver, plan->function[FUNCTION_DECODE], plan->n_item, DENSE_FEW_SM90_THREADS,
+    MLA_TRY(mla_dense_sm90_launch(driver, plan->function[FUNCTION_DECODE], plan->n_item, DENSE_FEW_SM90_THREADS(rows),
                                   DENSE_FEW_SM90_SHARED_BYTES(rows, (uint32_t)shape->d_k), stream, parameters,
                                   "launching attention"));
     int64_t grid = n_fold * a.combine_chunks;

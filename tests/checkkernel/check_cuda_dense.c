@@ -97,23 +97,38 @@ static const char *check_once(const ck_config *config)
     return kernels;
 }
 
-/* A page table of this width can hold more keys than the kernels for few rows take in blocks of rows. */
+/* A page table of this width can hold more keys than are read once for each of several blocks of rows. */
 static void widen(ck_config *config)
 {
     config->segment[0].spare_pages = 64 * 1024 / config->segment[0].page_size;
 }
 
-/* Where many rows are few tiles, both kernels run. */
-static void check(const ck_config *config)
+static void check_with(const ck_config *config, const char *expected)
 {
     const char *kernels = check_once(config);
-    if (config->n_q * config->n_head > 32 * config->n_kv_head && strcmp(kernels, "dense_few_sm90") == 0) {
-        ck_config wide = *config;
-        widen(&wide);
-        kernels = check_once(&wide);
-        if (strcmp(kernels, "dense_sm90") != 0) {
-            ck_fail("the kernels '%s' run what may be %d pages", kernels, (int)wide.segment[0].spare_pages);
-        }
+    if (strcmp(kernels, expected) != 0) {
+        ck_fail("the kernels '%s' run %d requests of what may be %d pages", kernels, (int)config->n_seq,
+                (int)config->segment[0].spare_pages);
+    }
+}
+
+/* Where many rows are few tiles they are cut into blocks. Then what runs where tiles are many runs too, and, for up to 64
+ * rows, what runs where requests are many. */
+static void check(const ck_config *config)
+{
+    const int64_t rows = config->n_q * config->n_head / config->n_kv_head, many = 8 / config->n_kv_head + 1;
+    const char *kernels = check_once(config);
+    if (rows <= 32) {
+        return;
+    }
+    ck_config wide = *config;
+    widen(&wide);
+    if (strcmp(kernels, "dense_few_sm90") == 0) {
+        check_with(&wide, rows > 64 || config->n_seq * config->n_kv_head < 8 ? "dense_sm90" : "dense_few_sm90");
+    }
+    if (rows <= 64 && config->n_seq < many && config->segment[0].length[0] < 10000) {
+        wide.n_seq = many;
+        check_with(&wide, "dense_few_sm90");
     }
 }
 
@@ -190,7 +205,7 @@ static void check_pages(void)
 static void check_strides(void)
 {
     require_hopper();
-    static const int64_t shapes[][3] = {{1, 128, 1}, {3, 40, 1}, {2, 130, 2}, {4, 99, 3}, {2, 16, 1}};
+    static const int64_t shapes[][3] = {{1, 128, 1}, {3, 40, 1}, {2, 130, 2}, {4, 99, 3}, {2, 16, 1}, {2, 24, 1}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         ck_config c = dense(3, shapes[i][0], shapes[i][1], i % 2 ? 512 : 576, (int64_t[]){300, 65, 4000});
         c.n_kv_head = shapes[i][2];
@@ -233,17 +248,18 @@ static void check_growth(void)
 static void check_pairs(void)
 {
     require_hopper();
-    static const int64_t cases[][2] = {{1, 256}, {2, 256}, {24, 1000}};
+    static const int64_t cases[][3] = {{1, 256, 32}, {2, 256, 32},  {24, 1000, 32},
+                                       {8, 256, 64}, {11, 256, 40}, {24, 1000, 64}};
     for (size_t x = 0; x < sizeof cases / sizeof *cases; x++) {
         const int64_t n_seq = cases[x][0];
         const int64_t n_kv_head = n_seq < 24 ? 1 : 4;
-        ck_config config = dense(1, 1, 32 * n_kv_head, 576, &cases[x][1]);
+        ck_config config = dense(1, 1, cases[x][2] * n_kv_head, 576, &cases[x][1]);
         config.n_seq = n_seq, config.n_kv_head = n_kv_head;
         widen(&config); /* else rows are cut into blocks that are too small for it */
         mla_problem p;
         ck_cuda_problem c;
         size_t mark = ck_mark(), bytes;
-        ck_context("%d requests", (int)n_seq);
+        ck_context("%d requests, %d rows", (int)n_seq, (int)cases[x][2]);
         ck_make(&config, &p);
         ck_cuda_make(&c, &p);
         mla_plan *plan = make_plan(&c.problem);
@@ -316,14 +332,17 @@ static void check_hidden(void)
     require_hopper();
     static const struct {
         int64_t n_q, n_head, length;
-    } cases[] = {{3, 16, 129}, {4, 10, 64}, {2, 33, 300}, {17, 3, 80}, {2, 128, 100}};
+    } cases[] = {{3, 16, 129}, {4, 10, 64}, {2, 33, 300}, {17, 3, 80}, {3, 11, 129}, {2, 31, 300}, {2, 128, 100}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        for (int how = 0; how < 4; how++) {
+        for (int how = 0; how < 8; how++) {
             size_t mark = ck_mark(), bytes;
             int64_t n_q = cases[i].n_q, length = cases[i].length;
             ck_config config = dense(1, n_q, cases[i].n_head, 576, &length);
             if (how & 1) {
                 use_f16(&config);
+            }
+            if (how & 4) {
+                widen(&config);
             }
             mla_problem p;
             ck_cuda_problem c;

@@ -11,16 +11,16 @@ namespace {
 
 constexpr int n_thread = DENSE_FEW_SM90_COMBINE_THREADS, n_warp = n_thread / 32;
 
-/* Pieces of an item: of cuts first .. first + n - 1. n is 0 where nothing is cut. */
+/* Pieces of an item, or of one half of its rows: of cuts first .. first + n - 1. n is 0 where nothing is cut. */
 struct fold {
-    int request, head, first, n;
+    int request, head, first, n, half;
 };
 
 /*
  * What the thread block has to fold, by the lengths, as the decode kernel has it. That has seen the end of all that came
  * before it, and so the lengths, when it lets this kernel begin. Called by all threads.
  */
-__device__ __forceinline__ fold find_work(const dense_few_sm90_args &a, int index)
+__device__ __forceinline__ fold find_work(const dense_few_sm90_args &a, int index, int half)
 {
     __shared__ int64_t scratch[n_warp];
     __shared__ fold work;
@@ -43,7 +43,7 @@ __device__ __forceinline__ fold find_work(const dense_few_sm90_args &a, int inde
     if (found) {
         const line_cuts cuts = line_cuts_of(in, line, item);
         if (a.fold_items || cuts.first == index + 1) {
-            work = {item.request, item.copy, cuts.first, cuts.n};
+            work = {item.request, item.copy, cuts.first, cuts.n, half};
         }
     }
     __syncthreads();
@@ -76,6 +76,12 @@ __device__ __forceinline__ void add_weighted(float4 &o, const float4 &x, float w
     o.z = fmaf(w0, x.z, o.z), o.w = fmaf(w1, x.w, o.w);
 }
 
+/* Where piece i of an item is. */
+__device__ __forceinline__ int64_t place_of(const dense_few_sm90_args &a, const fold &here, int i)
+{
+    return (int64_t)line_piece(here.first, i) * a.n_half + here.half;
+}
+
 /* The two accumulators of a task that a lane folds, and where they are in a piece. */
 template <int rows> struct task_place {
     int warp, j, pair, row;
@@ -88,10 +94,9 @@ template <int rows> struct task_place {
         row = 8 * j + lane % 4 * 2;
         at = ((2 * pair * (rows / 8) + j) * 4 + warp) * 32 + lane;
     }
-    __device__ __forceinline__ void load(const dense_few_sm90_args &a, int first_cut, int i, float4 (&x)[2]) const
+    __device__ __forceinline__ void load(const dense_few_sm90_args &a, const fold &here, int i, float4 (&x)[2]) const
     {
-        const float4 *from =
-            reinterpret_cast<const float4 *>(a.piece_o) + (int64_t)line_piece(first_cut, i) * (rows * 128) + at;
+        const float4 *from = reinterpret_cast<const float4 *>(a.piece_o) + place_of(a, here, i) * (rows * 128) + at;
         x[0] = __ldcg(from), x[1] = __ldcg(from + rows / 8 * 128);
     }
 };
@@ -102,7 +107,7 @@ __device__ __forceinline__ void write(const dense_few_sm90_args &a, const fold &
 {
     uint32_t v[4] = {pack(o[0].x, o[0].y, T()), pack(o[0].z, o[0].w, T()), pack(o[1].x, o[1].y, T()),
                      pack(o[1].z, o[1].w, T())};
-    write_blocks<T>(a, v, at.request, at.head, task.j * 8, task.pair, task.warp, threadIdx.x % 32);
+    write_blocks<T>(a, v, at.request, at.head, at.half * rows + task.j * 8, task.pair, task.warp, threadIdx.x % 32);
 }
 
 /* Weights of pieces, rows side by side, from their lse. n_thread / rows threads a row. */
@@ -136,8 +141,9 @@ __device__ __forceinline__ void weigh(const dense_few_sm90_args &a, float (*weig
     for (int i = first; i <= here.n; i += sharing) {
         weight[i][row] *= inverse;
     }
-    if (tells && a.lse && first == 0 && row < a.n_row) {
-        a.lse[few_row_offset(a, a.lse_stride, here.request, here.head, row)] =
+    const int of_item = here.half * rows + row;
+    if (tells && a.lse && first == 0 && of_item < a.n_row) {
+        a.lse[few_row_offset(a, a.lse_stride, here.request, here.head, of_item)] =
             sum == 0.0f ? a.lse_empty : (base + log2f(sum)) * a.lse_unit;
     }
 }
@@ -163,14 +169,14 @@ __device__ __forceinline__ void fold_pieces(const dense_few_sm90_args &a, combin
 #pragma unroll
         for (int i = 0; i < ahead; i++) {
             if (from + i * step <= here.n) {
-                task.load(a, here.first, from + i * step, x[i]);
+                task.load(a, here, from + i * step, x[i]);
             }
         }
     };
     load(task_place<rows>(index), begin);
 #pragma unroll 4
     for (int i = thread; i < (here.n + 1) * rows; i += n_thread) {
-        sh.weight[i / rows][i % rows] = __ldcg(a.piece_lse + line_piece(here.first, i / rows) * rows + i % rows);
+        sh.weight[i / rows][i % rows] = __ldcg(a.piece_lse + place_of(a, here, i / rows) * rows + i % rows);
     }
     __syncthreads();
     weigh<rows>(a, sh.weight, here, chunk == 0);
@@ -224,7 +230,8 @@ template <typename T, int rows> __device__ __forceinline__ void combine(const de
                   "no room beside the decode kernel");
     const int chunk = blockIdx.x % a.combine_chunks;
     launch_dependents();
-    const fold here = find_work(a, blockIdx.x / a.combine_chunks);
+    const int item = blockIdx.x / a.combine_chunks; /* or a half of one */
+    const fold here = find_work(a, item / a.n_half, item % a.n_half);
     if (here.n == 0 && blockIdx.x > 0) {
         return;
     }
@@ -236,7 +243,7 @@ template <typename T, int rows> __device__ __forceinline__ void combine(const de
         if (here.n == 1 && __ldcg(a.arrived + here.first) == DENSE_FEW_SM90_FOLDED) {
             return;
         }
-        if (chunk == 0) { /* what came too late, and what nobody waits for */
+        if (chunk == 0 && here.half == 0) { /* what came too late, and what nobody waits for */
             for (int i = threadIdx.x; i < here.n; i += n_thread) {
                 a.arrived[here.first + i] = 0;
             }

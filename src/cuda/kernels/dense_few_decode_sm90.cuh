@@ -26,6 +26,11 @@ namespace {
 constexpr int compute_threads = 128;
 constexpr int barrier_rows = 1, barrier_p = 2; /* named barriers of the computing warpgroup */
 
+struct few_shared : load_shared {
+    float row[2][4][32];                                       /* what the warps tell each other about rows */
+    alignas(16) float maximum[32], inverse[32], weight[2][32]; /* of rows at the end of a segment; 1 / sum */
+};
+
 /* Keys that a query token sees. */
 __device__ __forceinline__ int visible(const dense_few_sm90_args &a, int length, int token)
 {
@@ -97,7 +102,7 @@ template <int rows, bool causal>
 __device__ __forceinline__ void hide(const dense_few_sm90_args &a, float (&d)[rows / 2], int length, int tile,
                                      int there)
 {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, key = warp * 16 + lane / 4;
+    const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, key = warp * 16 + lane / 4;
 #pragma unroll
     for (int k = 0; k < rows / 4; k++) {
         const int limit = causal ? min(there, visible(a, length, row_of(k, lane) / a.head_per_kv) - tile * 64) : there;
@@ -155,11 +160,6 @@ __device__ __forceinline__ void move_maximum(const dense_few_sm90_args &a, few_s
 __device__ __forceinline__ uint32_t swizzled(uint32_t box, int key, int chunk)
 {
     return box + key * 128 + ((chunk ^ (key & 7)) << 4);
-}
-
-__device__ __forceinline__ void clear_16(uint32_t at)
-{
-    asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(at), "r"(0) : "memory");
 }
 
 template <typename T> __device__ __forceinline__ bool not_finite(uint32_t pair, T)
@@ -605,70 +605,18 @@ __device__ __forceinline__ void decode(const tensor_map *q_map, const tensor_map
     constexpr int n_box = d_k / 64;
     using layout = memory<rows, n_box>;
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
+    static_assert(sizeof(few_shared) <= DENSE_FEW_SM90_SMALL_BYTES, "few_shared outgrew its place");
     few_shared &sh = *reinterpret_cast<few_shared *>(shared_bytes + layout::small_at);
     const uint32_t shared = shared_address(shared_bytes);
-    const int thread = threadIdx.x, part = blockIdx.x;
-    if (thread < n_slot) {
-        barrier_init(shared_address(&sh.full[thread]), 1);
-        barrier_init(shared_address(&sh.empty[thread]), 4);
-    } else if (thread < n_slot + layout::n_q) {
-        barrier_init(shared_address(&sh.q_full[thread - n_slot]), 1);
-        barrier_init(shared_address(&sh.q_empty[thread - n_slot]), 4);
-    } else if (thread == 32) {
-        barrier_init(shared_address(&sh.decided), 1);
-        tma_prefetch_map(q_map);
-        tma_prefetch_map(k_map);
-        tma_prefetch_map(o_map);
-    }
-    barrier_init_fence();
-    constexpr int boxes = layout::n_q * n_box;
-#pragma unroll 1
-    for (int i = thread; i < boxes * (rows - a.n_row) * 8; i += DENSE_FEW_SM90_THREADS) { /* rows that do not exist */
-        const int row = i / 8;
-        clear_16(shared + layout::q_at + row % boxes * layout::q_box + (a.n_row + row / boxes) * 128 + i % 8 * 16);
-    }
-    fence_async_proxy();
-
-    wait_for_prerequisites();
-    launch_dependents();
-    const line_input in = few_line(a);
-    const line_share line = line_weigh<DENSE_FEW_SM90_THREADS>(in, sh.scratch);
-    if (thread == 0) {
-        sh.line = line;
-    }
-    if (part >= line.parts) {
+    if (!begin_part<rows, n_box>(a, q_map, k_map, o_map, shared, sh)) {
         return;
     }
-#pragma unroll 1
-    for (int i = 0; i < 2; i++) {
-        line_item item;
-        if (part + i == line.parts) {
-            if (thread == 0) {
-                sh.limit[i] = {a.n_seq, 0, 0, -1};
-            }
-        } else if (const int64_t x = line_boundary(in, line, part + i); line_find(in, line, x, item)) {
-            cut c = {item.request, item.copy, line_cut_tile(in, item, x), item.length};
-            if (c.tile == item.tiles) {
-                c.tile = 0;
-                if (++c.head == a.n_kv_head) {
-                    c.head = 0;
-                    c.request++;
-                    c.length = -1;
-                }
-            }
-            sh.limit[i] = c;
-            if (i == 1) {
-                sh.last_item = item;
-            }
-        }
-    }
-    __syncthreads();
-    const int warp = __shfl_sync(~0u, thread / 32, 0);
+    const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
     if (warp < 4) {
         compute<T, rows, n_box, causal>(a, o_map, shared, sh);
     } else if (warp == 4) {
-        load_keys<rows, n_box>(a, k_map, shared, sh);
-    } else if (thread % 32 == 0) {
+        load_keys<rows, n_box, 1>(a, k_map, shared, sh, 0);
+    } else if (threadIdx.x % 32 == 0) {
         load_queries<rows, n_box>(a, q_map, shared, sh);
     }
 }
@@ -676,7 +624,7 @@ __device__ __forceinline__ void decode(const tensor_map *q_map, const tensor_map
 } // namespace
 
 #define DENSE_FEW_SM90(name, type, d_k, rows, causal)                                                    \
-    extern "C" __global__ void __launch_bounds__(DENSE_FEW_SM90_THREADS, 1)                              \
+    extern "C" __global__ void __launch_bounds__(DENSE_FEW_SM90_THREADS(rows), 1)                        \
         name(const __grid_constant__ tensor_map q_map, const __grid_constant__ tensor_map k_map,         \
              const __grid_constant__ tensor_map o_map, const __grid_constant__ dense_few_sm90_args args) \
     {                                                                                                    \

@@ -19,31 +19,29 @@ struct cut {
     int request, head, tile, length; /* length of the request, -1: not known */
 };
 
-struct alignas(16) few_shared {
-    int4 note[n_note];   /* of segments in turn: request (-1: no more), length, first tile, end tile */
-    int2 note_2[n_note]; /* kv head, place of the piece (-1: the result is complete) */
-    float row[2][4][32]; /* what the warps tell each other about rows */
-    alignas(16) float maximum[32], inverse[32], weight[2][32],
-        other_lse[32]; /* of rows at the end of a segment; 1 / sum */
+/* What loads, and who it loads for, say to each other. */
+struct alignas(16) load_shared {
+    int4 note[n_note];                    /* of segments in turn: request (-1: no more), length, first tile, end tile */
+    int2 note_2[n_note];                  /* kv head, place of the piece (-1: the result is complete) */
+    float other_lse[DENSE_FEW_SM90_ROWS]; /* of the rows of a piece that is in the ring */
     cut limit[2];
     int folds; /* the last segment is joined with the piece behind it, which is in the ring */
     line_share line;
     line_item last_item; /* where the part ends */
     int there[n_slot]; /* keys of a tile that exist, 0 where its page does not; in the place of the tile's first box */
-    int64_t scratch[DENSE_FEW_SM90_THREADS / 32];
+    int64_t scratch[DENSE_FEW_SM90_THREADS(DENSE_FEW_SM90_ROWS) / 32];
     uint64_t full[n_slot], empty[n_slot];
     uint64_t q_full[2], q_empty[2];
     uint64_t decided; /* folds is set */
 };
 
-/* Shared memory: the ring, q in boxes of `rows` x 64 columns, P^T, the struct above. */
+/* Shared memory: the ring, q in boxes of `rows` x 64 columns, P^T, a struct that begins like the one above. */
 template <int rows, int n_box> struct memory {
     static constexpr uint32_t q_box = rows * 128, q_bytes = n_box * q_box;
     static constexpr int n_q = DENSE_FEW_SM90_QS(rows); /* the q of so many segments */
     static constexpr uint32_t q_at = n_slot * box_bytes, p_at = q_at + n_q * q_bytes,
                               small_at = p_at + DENSE_FEW_SM90_P_BYTES(rows);
     static_assert(n_slot >= 2 * n_box, "too few places for boxes");
-    static_assert(sizeof(few_shared) <= DENSE_FEW_SM90_SMALL_BYTES, "few_shared outgrew its place");
 };
 
 template <int n> struct ring {
@@ -52,6 +50,14 @@ template <int n> struct ring {
     {
         if (++slot == n) {
             slot = 0;
+            parity ^= 1;
+        }
+    }
+    __device__ __forceinline__ void advance(uint32_t places) /* fewer than n */
+    {
+        slot += places;
+        if (slot >= n) {
+            slot -= n;
             parity ^= 1;
         }
     }
@@ -66,13 +72,13 @@ struct walk {
     {
         return tile == 0 && end == line_tiles(length);
     }
-    __device__ __forceinline__ bool begin(const dense_few_sm90_args &a, const few_shared &sh)
+    __device__ __forceinline__ bool begin(const dense_few_sm90_args &a, const load_shared &sh)
     {
         const cut from = sh.limit[0], to = sh.limit[1];
         request = from.request, head = from.head, tile = from.tile;
         return any(a, to, from.length);
     }
-    __device__ __forceinline__ bool next(const dense_few_sm90_args &a, const few_shared &sh)
+    __device__ __forceinline__ bool next(const dense_few_sm90_args &a, const load_shared &sh)
     {
         int known = length;
         tile = 0;
@@ -108,8 +114,82 @@ __device__ __forceinline__ int fetch_page(const dense_few_sm90_args &a, const wa
                  (a.page_shift >= 0 ? key >> a.page_shift : key / a.page_size));
 }
 
+__device__ __forceinline__ void clear_16(uint32_t at)
+{
+    asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(at), "r"(0) : "memory");
+}
+
+/* What all threads do first: barriers, rows of q that do not exist, and what the thread block has to do. False: nothing. */
 template <int rows, int n_box>
-__device__ void load_keys(const dense_few_sm90_args &a, const tensor_map *k_map, uint32_t shared, few_shared &sh)
+__device__ __forceinline__ bool begin_part(const dense_few_sm90_args &a, const tensor_map *q_map,
+                                           const tensor_map *k_map, const tensor_map *o_map, uint32_t shared,
+                                           load_shared &sh)
+{
+    using layout = memory<rows, n_box>;
+    constexpr int n_thread = DENSE_FEW_SM90_THREADS(rows);
+    const int thread = threadIdx.x, part = blockIdx.x;
+    if (thread < n_slot) {
+        barrier_init(shared_address(&sh.full[thread]), 1);
+        barrier_init(shared_address(&sh.empty[thread]), 4);
+    } else if (thread < n_slot + layout::n_q) {
+        barrier_init(shared_address(&sh.q_full[thread - n_slot]), 1);
+        barrier_init(shared_address(&sh.q_empty[thread - n_slot]), 4);
+    } else if (thread == 32) {
+        barrier_init(shared_address(&sh.decided), 1);
+        tma_prefetch_map(q_map);
+        tma_prefetch_map(k_map);
+        tma_prefetch_map(o_map);
+    }
+    barrier_init_fence();
+    constexpr int boxes = layout::n_q * n_box;
+#pragma unroll 1
+    for (int i = thread; i < boxes * (rows - a.n_row) * 8; i += n_thread) { /* rows that do not exist */
+        const int row = i / 8;
+        clear_16(shared + layout::q_at + row % boxes * layout::q_box + (a.n_row + row / boxes) * 128 + i % 8 * 16);
+    }
+    fence_async_proxy();
+
+    wait_for_prerequisites();
+    launch_dependents();
+    const line_input in = few_line(a);
+    const line_share line = line_weigh<n_thread>(in, sh.scratch);
+    if (thread == 0) {
+        sh.line = line;
+    }
+    if (part >= line.parts) {
+        return false;
+    }
+#pragma unroll 1
+    for (int i = 0; i < 2; i++) {
+        line_item item;
+        if (part + i == line.parts) {
+            if (thread == 0) {
+                sh.limit[i] = {a.n_seq, 0, 0, -1};
+            }
+        } else if (const int64_t x = line_boundary(in, line, part + i); line_find(in, line, x, item)) {
+            cut c = {item.request, item.copy, line_cut_tile(in, item, x), item.length};
+            if (c.tile == item.tiles) {
+                c.tile = 0;
+                if (++c.head == a.n_kv_head) {
+                    c.head = 0;
+                    c.request++;
+                    c.length = -1;
+                }
+            }
+            sh.limit[i] = c;
+            if (i == 1) {
+                sh.last_item = item;
+            }
+        }
+    }
+    __syncthreads();
+    return true;
+}
+
+/* By n_loader warps: warp `me` of them has boxes me, me + n_loader, ... of every tile, and the first one all else. */
+template <int rows, int n_box, int n_loader>
+__device__ void load_keys(const dense_few_sm90_args &a, const tensor_map *k_map, uint32_t shared, load_shared &sh,
+                          int me)
 {
     using layout = memory<rows, n_box>;
     const int lane = threadIdx.x % 32;
@@ -128,24 +208,31 @@ __device__ void load_keys(const dense_few_sm90_args &a, const tensor_map *k_map,
             const bool known = page_read >= 0 && page_read < a.n_page;
             const int page = known ? page_read : a.n_page; /* beyond the end TMA fills with zeros */
             const int slot = a.page_shift >= 0 ? (tile * 64) & (a.page_size - 1) : (tile * 64) % a.page_size;
+            ring<n_slot> tile_at = at;
+            at.advance(n_box);
+            tile_at.advance(me);
 #pragma unroll 1
-            for (int b = 0; b < n_box; b++) {
-                barrier_wait(shared_address(&sh.empty[at.slot]), at.parity ^ 1);
+            for (int b = me; b < n_box; b += n_loader) {
+                barrier_wait(shared_address(&sh.empty[tile_at.slot]), tile_at.parity ^ 1);
                 if (lane == 0) {
-                    const uint32_t full = shared_address(&sh.full[at.slot]);
+                    const uint32_t full = shared_address(&sh.full[tile_at.slot]);
                     if (b == 0) {
-                        sh.there[at.slot] = known ? max(0, min(w.length - tile * 64, 64)) : 0;
+                        sh.there[tile_at.slot] = known ? max(0, min(w.length - tile * 64, 64)) : 0;
                     }
                     barrier_expect(full, box_bytes);
-                    tma_load(shared + at.slot * box_bytes, k_map, full, b * 64, slot, w.head >> a.kv_shift, page,
+                    tma_load(shared + tile_at.slot * box_bytes, k_map, full, b * 64, slot, w.head >> a.kv_shift, page,
                              a.kv_shift ? l2_evict_normal : l2_evict_first);
                 }
-                at.next();
+                tile_at.advance(n_loader);
             }
             __syncwarp();
         }
         cut_off = w.tile == 0 && !w.complete();
         if (w.complete()) { /* places for the result */
+            if (me > 0) {
+                at.advance(rows / 8);
+                continue;
+            }
 #pragma unroll 1
             for (int i = 0; i < rows / 8; i++) {
                 barrier_wait(shared_address(&sh.empty[at.slot]), at.parity ^ 1);
@@ -156,7 +243,7 @@ __device__ void load_keys(const dense_few_sm90_args &a, const tensor_map *k_map,
             }
         }
     }
-    if (!cut_off) {
+    if (!cut_off || me > 0) {
         return;
     }
     /* The piece behind the cut was begun first and is most likely there. If it is the only one, it comes into the ring. */
@@ -192,7 +279,7 @@ __device__ void load_keys(const dense_few_sm90_args &a, const tensor_map *k_map,
 }
 
 template <int rows, int n_box>
-__device__ void load_queries(const dense_few_sm90_args &a, const tensor_map *q_map, uint32_t shared, few_shared &sh)
+__device__ void load_queries(const dense_few_sm90_args &a, const tensor_map *q_map, uint32_t shared, load_shared &sh)
 {
     using layout = memory<rows, n_box>;
     walk w;

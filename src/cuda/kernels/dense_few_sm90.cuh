@@ -16,7 +16,7 @@ __device__ __forceinline__ line_input few_line(const dense_few_sm90_args &a)
 
 /* Are the two pieces of an item that is cut once folded by the decode kernel, if time allows? With fewer rows they are
  * small, and what is said and asked about them takes longer than it saves. */
-template <int rows> constexpr bool few_folds_pairs = rows == 32;
+template <int rows> constexpr bool few_folds_pairs = rows >= 32;
 
 /* Token and head of a row of an item. */
 __device__ __forceinline__ int64_t few_row_offset(const dense_few_sm90_args &a, const int64_t (&stride)[3], int request,

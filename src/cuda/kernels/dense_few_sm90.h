@@ -7,10 +7,10 @@
 #include <stdint.h>
 
 enum {
-    DENSE_FEW_SM90_ROWS = 32, /* query rows of an item at most: heads, times tokens */
-    DENSE_FEW_SM90_KEYS = 64, /* of a tile */
+    DENSE_FEW_SM90_ROWS = 64,      /* query rows of an item at most: heads, times tokens */
+    DENSE_FEW_SM90_HALF_ROWS = 32, /* pieces of more are two */
+    DENSE_FEW_SM90_KEYS = 64,      /* of a tile */
     DENSE_FEW_SM90_D_V = 512,
-    DENSE_FEW_SM90_THREADS = 192,
     DENSE_FEW_SM90_COMBINE_THREADS = 256,
     DENSE_FEW_SM90_MAX_PART = 144 /* more than Hopper has multiprocessors */
 };
@@ -23,18 +23,23 @@ enum {
 #define DENSE_FEW_SM90_QS(rows) ((rows) < 32 ? 2 : 1) /* how many q */
 #define DENSE_FEW_SM90_Q_BYTES(rows, d_k) (DENSE_FEW_SM90_QS(rows) * (rows) * (d_k) * 2)
 #define DENSE_FEW_SM90_P_BYTES(rows) ((rows) * 64 * 2)
-#define DENSE_FEW_SM90_SMALL_BYTES 3328
+#define DENSE_FEW_SM90_SMALL_BYTES 2816
 #define DENSE_FEW_SM90_SHARED_BYTES(rows, d_k)                                                        \
     (DENSE_FEW_SM90_SLOTS * 8192 + DENSE_FEW_SM90_Q_BYTES(rows, d_k) + DENSE_FEW_SM90_P_BYTES(rows) + \
      DENSE_FEW_SM90_SMALL_BYTES)
 
-/* The kernels are made for 8, 16 and 32 rows; rows beyond those that exist are computed and thrown away. */
+/* The kernels are made for 8, 16, 32 and 64 rows; rows beyond those that exist are computed and thrown away. */
 static inline int32_t dense_few_sm90_padded(int64_t rows)
 {
-    return rows <= 8 ? 8 : rows <= 16 ? 16 : 32;
+    return rows <= 8 ? 8 : rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
 }
 
-/* The combine kernel's work on an item, in units of a warp, or of warps that share its pieces. */
+/* Threads: with up to 32 rows a warpgroup that computes and two warps that load, else three and four. */
+#define DENSE_FEW_SM90_THREADS(rows) ((rows) > 32 ? 512 : 192)
+/* The combine kernel folds the pieces of so many rows by themselves. */
+#define DENSE_FEW_SM90_HALVES(rows) ((rows) > DENSE_FEW_SM90_HALF_ROWS ? 2 : 1)
+
+/* The combine kernel's work on an item, or a half of one, in units of a warp, or of warps that share its pieces. */
 #define DENSE_FEW_SM90_TASKS(rows) ((rows) * 2)
 
 /* At the head of the workspace: arrived. */
@@ -51,7 +56,7 @@ typedef struct dense_few_sm90_args {
     void *o;                   /* for the combine kernel: decode has a tensor map */
     float *lse;                /* may be null */
     uint64_t *arrived; /* [n_part], by cut: ARRIVED if the piece behind it is there, FOLDED once it has been folded */
-    float *piece_o;    /* [2 n_part][8 x 64 columns][rows / 8][4 warps][32 lanes][4] fp32, normalised */
+    float *piece_o;    /* [2 n_part][halves][8 x 64 columns][rows / 8][4 warps][32 lanes][4] fp32, normalised */
     float *piece_lse;  /* [2 n_part][padded rows] base 2 */
     int64_t page_table_stride;
     int64_t o_stride[3];   /* sequence, token, head; in elements */
@@ -63,6 +68,7 @@ typedef struct dense_few_sm90_args {
     int32_t head_per_kv; /* query heads per such head */
     int32_t n_row;       /* head_per_kv * n_q */
     int32_t n_q;         /* query tokens per request */
+    int32_t n_half;      /* 2: rows from 32 on have pieces of their own */
     int32_t causal;
     int32_t page_size;
     int32_t page_shift; /* log2(page_size) when it is a power of two, else -1 */

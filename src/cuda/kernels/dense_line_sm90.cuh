@@ -59,9 +59,8 @@ struct line_share {
     int parts; /* that have work, 256 at most */
 };
 
-/* Called by all threads; `scratch` is shared memory. */
-template <int n_thread>
-__device__ __forceinline__ line_share line_weigh(const line_input &in, int64_t (&scratch)[n_thread / 32])
+/* Called by all threads; `scratch`, a word for each warp, is shared memory. */
+template <int n_thread> __device__ __forceinline__ line_share line_weigh(const line_input &in, int64_t *scratch)
 {
     const int thread = threadIdx.x, warp = thread / 32, each = (in.n_seq + n_thread - 1) / n_thread;
     line_share line;

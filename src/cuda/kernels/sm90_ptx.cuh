@@ -312,6 +312,12 @@ template <typename T> struct wgmma_narrow;
         asm volatile(MLA_NARROW_TEXT("32", name, MLA_D16, "%16", "%17", "%18", by_column)       \
                      : MLA_ACC16(0)                                                             \
                      : "l"(a), "l"(b), "r"(add));                                               \
+    }                                                                                           \
+    static __device__ __forceinline__ void what(float(&d)[32], uint64_t a, uint64_t b, int add) \
+    {                                                                                           \
+        asm volatile(MLA_NARROW_TEXT("64", name, MLA_D32, "%32", "%33", "%34", by_column)       \
+                     : MLA_ACC32(0)                                                             \
+                     : "l"(a), "l"(b), "r"(add));                                               \
     }
 #define MLA_WGMMA_NARROW(type, name)        \
     template <> struct wgmma_narrow<type> { \

@@ -85,8 +85,7 @@ __device__ __forceinline__ void say(wide_shared &sh, uint32_t &parity)
     parity ^= 1;
 }
 
-/* The end of a segment: sums, lse, and what o is multiplied by. True: the other piece of the item is folded in. */
-template <typename T>
+/* The end of a segment: sums, lse, and what o and the other piece of the item, if it is folded in, are multiplied by. */
 __device__ __forceinline__ void end_scores(const dense_few_sm90_args &a, wide_shared &sh, row_notes &notes,
                                            ring<n_slot> &at, row_state<wide_rows> &state, const int4 &note,
                                            const int2 &note_2)
@@ -244,7 +243,7 @@ __device__ void score(const dense_few_sm90_args &a, unsigned char *shared_bytes,
         }
         q_at.next();
         barrier_wait(heard, parity ^ 1);
-        end_scores<T>(a, sh, notes, at, state, note, note_2);
+        end_scores(a, sh, notes, at, state, note, note_2);
         say(sh, parity);
     }
     barrier_wait(heard, parity ^ 1);

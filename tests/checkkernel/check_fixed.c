@@ -117,6 +117,13 @@ static void check_lists(void)
         }
         ck_check_config(&c);
     }
+    /* keys that are named again and again: their errors are the same each time, and do not cancel */
+    for (int64_t length = 1; length <= 4; length++) {
+        ck_config c = plain(2, 1, 32, 320, 256, length);
+        c.segment[0].list = length % 2 ? CK_LOGICAL : CK_PHYSICAL;
+        c.segment[0].n_entry = 500;
+        ck_check_config(&c);
+    }
 }
 
 static void check_inputs(void)

@@ -12,6 +12,8 @@
  * (2) A value: a = p_j unit_j fold_c for the integer of column c, and for the integer of p, whose worth in its block is
  *     w = max(max p_j unit_j / 32700, sum p_j |v_j| / 2.1e9), |v_j| the largest of the unfolded key: a = w |v_jc| /
  *     unit_j. w is that of the subject's p, of which the last block's errors are part: a tenth more is granted.
+ * (3) A key that a list names several times has the same e each time, and so have equal p in a block: what is to be
+ *     squared is then the sum of their a.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -97,17 +99,72 @@ static double rounded_sum(const ck_judge *j, double squares, double sizes)
     return j->structured || worst < probable ? worst : probable;
 }
 
-/* Does the row go by fp32 in these candidates, because one of them is not finite or out of range? */
-static bool out_of_range(const ck_judge *j, const ck_place *at, int32_t g, int64_t begin, int64_t end,
-                         const double *fold, double *k)
+/* A candidate of a segment, and what its key's error in the values is multiplied by. */
+typedef struct candidate {
+    mla_ref_key key;
+    bool seen;
+    int64_t first;  /* the first seen candidate with this key */
+    double *shares; /* [d_v], of all candidates with this key; the first's alone; NULL: a range has each key once */
+} candidate;
+
+/* The candidates of segment g, n of them; the caller frees them with free_candidates(). */
+static candidate *find_candidates(const ck_judge *j, const ck_place *at, int32_t g, int64_t n)
 {
-    for (int64_t x = begin; x < end; x++) {
-        mla_ref_key key;
-        double square = 0;
-        if (!mla_ref_key_find(j->problem, &j->shape, g, at->s, at->i, x, &key)) {
+    candidate *found = calloc((size_t)n + 1, sizeof *found);
+    CK_REQUIRE(found != NULL);
+    for (int64_t x = 0; x < n; x++) {
+        found[x].seen = mla_ref_key_find(j->problem, &j->shape, g, at->s, at->i, x, &found[x].key);
+        found[x].first = x;
+        if (!found[x].seen || !j->shape.segment[g].has_list) {
             continue;
         }
-        mla_ref_key_columns(j->problem, &j->shape, g, &key, at->h / j->shape.group, j->shape.d_k, k);
+        for (int64_t y = 0; y < x; y++) {
+            if (found[y].seen && found[y].key.page == found[x].key.page && found[y].key.slot == found[x].key.slot) {
+                found[x].first = y;
+                break;
+            }
+        }
+        if (found[x].first == x) {
+            found[x].shares = calloc((size_t)j->shape.d_v, sizeof *found[x].shares);
+            CK_REQUIRE(found[x].shares != NULL);
+        }
+    }
+    return found;
+}
+
+static void free_candidates(candidate *found, int64_t n)
+{
+    for (int64_t x = 0; x < n; x++) {
+        free(found[x].shares);
+    }
+    free(found);
+}
+
+/* How many candidates of [begin, end) have x's key and score; 0: one of them stands before x. */
+static int64_t alike(const candidate *found, const double *score, int64_t begin, int64_t end, int64_t x)
+{
+    int64_t count = 0;
+    for (int64_t y = begin; y < end; y++) {
+        if (found[y].seen && found[y].first == found[x].first && score[y] == score[x]) {
+            if (y < x) {
+                return 0;
+            }
+            count++;
+        }
+    }
+    return count;
+}
+
+/* Does the row go by fp32 in these candidates, because one of them is not finite or out of range? */
+static bool out_of_range(const ck_judge *j, const ck_place *at, int32_t g, const candidate *found, int64_t begin,
+                         int64_t end, const double *fold, double *k)
+{
+    for (int64_t x = begin; x < end; x++) {
+        double square = 0;
+        if (!found[x].seen) {
+            continue;
+        }
+        mla_ref_key_columns(j->problem, &j->shape, g, &found[x].key, at->h / j->shape.group, j->shape.d_k, k);
         for (int64_t c = 0; c < j->shape.d_k; c++) {
             square += k[c] * k[c] / (fold[c] * fold[c]);
         }
@@ -118,9 +175,9 @@ static bool out_of_range(const ck_judge *j, const ck_place *at, int32_t g, int64
     return false;
 }
 
-/* One chunk of candidates [first, end) of segment g, whose scores begin at score[0]; error [candidate] and column_error
- * [d_v] are added to. memory: 6 d_k. */
-static void judge_chunk(const ck_judge *j, const ck_place *at, int32_t g, int64_t first, int64_t end,
+/* One chunk of candidates [first, end) of segment g, whose scores begin at score[0]; error [candidate], shares, and
+ * column_squares and column_sizes [d_v] are added to. memory: 5 d_k. */
+static void judge_chunk(const ck_judge *j, const ck_place *at, int32_t g, candidate *found, int64_t first, int64_t end,
                         int64_t n_candidate, const mla_ref_row_result *row, const double *score, double *error,
                         double *column_squares, double *column_sizes, double *memory)
 {
@@ -141,7 +198,7 @@ static void judge_chunk(const ck_judge *j, const ck_place *at, int32_t g, int64_
     }
     for (int64_t begin = first; begin < end; begin += BLOCK) {
         int64_t to = begin + BLOCK < end ? begin + BLOCK : end;
-        if (out_of_range(j, at, g, begin, to, fold, k)) {
+        if (out_of_range(j, at, g, found, begin, to, fold, k)) {
             continue;
         }
         double weight_top = 0, weight_sum = 0;
@@ -149,12 +206,12 @@ static void judge_chunk(const ck_judge *j, const ck_place *at, int32_t g, int64_
             sum_squares[c] = sum_sizes[c] = 0;
         }
         for (int64_t x = begin; x < to; x++) {
-            mla_ref_key key;
-            if (!mla_ref_key_find(j->problem, &j->shape, g, at->s, at->i, x, &key)) {
+            if (!found[x].seen) {
                 continue;
             }
-            mla_ref_key_columns(j->problem, &j->shape, g, &key, at->h / j->shape.group, d, k);
-            double square = 0, largest = 0, size = 0;
+            mla_ref_key_columns(j->problem, &j->shape, g, &found[x].key, at->h / j->shape.group, d, k);
+            double square = 0, largest = 0, size = 0, *shares = found[found[x].first].shares;
+            double count = shares ? (double)alike(found, score, begin, to, x) : 1;
             for (int64_t c = 0; c < d; c++) {
                 double y = fabs(k[c] / fold[c]);
                 square += y * y;
@@ -169,9 +226,14 @@ static void judge_chunk(const ck_judge *j, const ck_place *at, int32_t g, int64_
             weight_top = fmax(weight_top, p * unit);
             weight_sum += p * largest;
             for (int64_t c = 0; c < d_v; c++) {
-                double a = p * unit * fold[c], b = unit > 0 ? fabs(k[c]) / unit : 0;
-                column_squares[c] += a * a;
-                column_sizes[c] += a;
+                double b = unit > 0 ? count * fabs(k[c]) / unit : 0;
+                double a = p * unit * fold[c];
+                if (shares) {
+                    shares[c] += a;
+                } else {
+                    column_squares[c] += a * a;
+                    column_sizes[c] += a;
+                }
                 sum_squares[c] += b * b;
                 sum_sizes[c] += b;
             }
@@ -207,11 +269,19 @@ void ck_fixed_errors(ck_judge *j, const ck_place *at, const mla_ref_row_result *
             mla_ref_key_place(j->problem, &j->shape, g, at->s, at->i, 0, &key)) {
             offset = key.position;
         }
+        candidate *found = find_candidates(j, at, g, n);
         /* a row goes by fixed point in the chunks whose beginning it sees */
         for (int64_t first = (offset + CHUNK - 1) / CHUNK * CHUNK - offset; first < n; first += CHUNK) {
-            judge_chunk(j, at, g, first, first + CHUNK < n ? first + CHUNK : n, n, row, row->score + base,
+            judge_chunk(j, at, g, found, first, first + CHUNK < n ? first + CHUNK : n, n, row, row->score + base,
                         j->score_error + base, squares, sizes, memory);
         }
+        for (int64_t x = 0; x < n; x++) {
+            for (int64_t c = 0; c < d_v && found[x].shares; c++) {
+                squares[c] += found[x].shares[c] * found[x].shares[c];
+                sizes[c] += found[x].shares[c];
+            }
+        }
+        free_candidates(found, n);
         base += n;
     }
     double descale = 0;

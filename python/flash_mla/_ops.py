@@ -11,7 +11,9 @@ from mla._launch import launch_of
 from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-_compiling = torch.compiler.is_dynamo_compiling  # every other way of tracing has a mode or tensors of its own
+# Every other way of tracing has a mode or tensors of its own.
+_compiling = torch.compiler.is_dynamo_compiling
+_jit_tracing = torch._C._is_tracing  # what is not the dispatcher's becomes a constant there
 _functorch_active = torch._C._are_functorch_transforms_active
 _profiling = torch.autograd._profiler_enabled
 _empty = torch.empty_strided
@@ -22,6 +24,7 @@ def _direct(tensor):
     """May the implementation be called without the dispatcher?"""
     return (
         not _compiling()
+        and not _jit_tracing()
         and type(tensor) is Tensor
         and (tensor.is_cuda or tensor.is_cpu)
         and not is_in_torch_dispatch_mode()

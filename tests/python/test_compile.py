@@ -1,5 +1,7 @@
 """torch.compile traces through, opcheck is content, and the ways in that need the dispatcher get it."""
 
+import warnings
+
 import pytest
 import torch
 from flash_mla import flash_attn_varlen_func, flash_mla_with_kvcache, get_mla_metadata
@@ -100,6 +102,24 @@ def test_exported():
     program = torch.export.export(Layer(), call.arguments()[:4])
     assert "flash_mla.with_kvcache" in str(program.graph)
     for got, wanted in zip(program.module()(*call.arguments()[:4]), Layer()(*call.arguments()[:4])):
+        assert torch.equal(got, wanted)
+
+
+def test_traced_by_torch_jit():
+    """Results follow the inputs: they are no constants of the call that was traced."""
+
+    def layer(q, k_cache, block_table, cache_seqlens, offsets):
+        out, lse = attend_with_tensors(q, k_cache, block_table, cache_seqlens, True)
+        metadata, _ = get_mla_metadata(cache_seqlens, 16, 2)
+        return out, lse, metadata, flash_attn_varlen_func(lse, lse, lse, offsets, offsets, 3, 3, causal=True)[0]
+
+    call = make_decode([70, 0, 130], 2, 8, 2)
+    offsets = torch.tensor([0, 1, 3], dtype=torch.int32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.jit.trace() is deprecated
+        traced = torch.jit.trace(layer, (*call.arguments()[:4], offsets), check_trace=False)
+    others = (call.q * 2, *call.arguments()[1:3], call.cache_seqlens // 2, offsets - (offsets > 0).int())
+    for got, wanted in zip(traced(*others), layer(*others)):
         assert torch.equal(got, wanted)
 
 

@@ -84,9 +84,10 @@ static int fail_naming(const char *name)
     return -1;
 }
 
-static int read_dtype(const dlpack_tensor *from, bool u16_is_bf16, const char *allowed, const char *name,
+static int read_dtype(const dlpack_tensor *from, const py_borrow *borrow, bool u16_is_bf16, const char *name,
                       mla_dtype *dtype)
 {
+    const char *allowed = borrow->dtypes;
     static const struct {
         uint8_t code, bits;
         mla_dtype dtype;
@@ -108,9 +109,11 @@ static int read_dtype(const dlpack_tensor *from, bool u16_is_bf16, const char *a
             *dtype = MLA_DTYPE_BF16;
             return 0;
         }
-        PyErr_Format(PyExc_TypeError, "%s has dtype uint16; if these are the bits of bfloat16, say dtype=\"bf16\"",
-                     name);
-        return -1;
+        if (borrow->takes_dtype && strstr(allowed, "bfloat16") != NULL) {
+            PyErr_Format(PyExc_TypeError, "%s has dtype uint16; if these are the bits of bfloat16, say dtype=\"bf16\"",
+                         name);
+            return -1;
+        }
     }
     if (from->dtype_code >= DLPACK_FLOAT8_FIRST && from->dtype_code <= DLPACK_FLOAT4_LAST) {
         PyErr_Format(PyExc_NotImplementedError, "%s has a float dtype of %d bits, which is not implemented; must be %s",
@@ -128,7 +131,7 @@ static int read_dtype(const dlpack_tensor *from, bool u16_is_bf16, const char *a
     return -1;
 }
 
-static int read_tensor(const dlpack_tensor *from, bool u16_is_bf16, const char *dtypes, const char *name,
+static int read_tensor(const dlpack_tensor *from, const py_borrow *borrow, bool u16_is_bf16, const char *name,
                        mla_tensor *to)
 {
     if (from->ndim < 1 || from->ndim > MLA_MAX_NDIM) {
@@ -136,7 +139,7 @@ static int read_tensor(const dlpack_tensor *from, bool u16_is_bf16, const char *
         return -1;
     }
     memset(to, 0, sizeof *to);
-    if (read_dtype(from, u16_is_bf16, dtypes, name, &to->dtype) != 0) {
+    if (read_dtype(from, borrow, u16_is_bf16, name, &to->dtype) != 0) {
         return -1;
     }
     switch (from->device_type) {
@@ -301,7 +304,7 @@ static int borrow_capsule(py_borrow *borrow, PyObject *array, const char *name, 
             PyErr_Format(PyExc_ValueError, "%s is read-only", name);
             return -1;
         }
-        return read_tensor(&lent->tensor, u16_is_bf16, borrow->dtypes, name, tensor);
+        return read_tensor(&lent->tensor, borrow, u16_is_bf16, name, tensor);
     }
     const dlpack_managed *lent = PyCapsule_GetPointer(capsule, "dltensor");
     if (lent == NULL) {
@@ -311,7 +314,7 @@ static int borrow_capsule(py_borrow *borrow, PyObject *array, const char *name, 
         PyErr_Format(PyExc_ValueError, "%s is lent in a way that does not allow writing", name);
         return -1;
     }
-    return read_tensor(&lent->tensor, u16_is_bf16, borrow->dtypes, name, tensor);
+    return read_tensor(&lent->tensor, borrow, u16_is_bf16, name, tensor);
 }
 
 static int borrow_array(py_borrow *borrow, PyObject *array, const char *name, bool output, mla_tensor *tensor)
@@ -323,7 +326,7 @@ static int borrow_array(py_borrow *borrow, PyObject *array, const char *name, bo
         if (exchange->view(array, &lent) != 0) {
             return fail_naming(name);
         }
-        if (read_tensor(&lent, borrow->u16_is_bf16, borrow->dtypes, name, tensor) != 0) {
+        if (read_tensor(&lent, borrow, borrow->u16_is_bf16, name, tensor) != 0) {
             return -1;
         }
         int negated = is_negated(array, tensor->dtype);

@@ -135,7 +135,7 @@ PyObject *py_atb_decode(PyObject *self, PyObject *const *args, Py_ssize_t n)
     static const char *const dtypes[COUNT] = {VALUES,    VALUES,    VALUES,  VALUES, "int32", "float16 or bfloat16",
                                               "float32", "float32", RESULTS, RESULTS};
     py_borrow borrow;
-    py_borrow_begin(&borrow, false);
+    py_borrow_begin_plain(&borrow);
     mla_tensor tensor[COUNT];
     mla_atb_tensor view[COUNT];
     host_list context_lens = {0}, q_seq_len = {0};

@@ -24,6 +24,7 @@ typedef struct py_borrow {
     PyObject *held[2 * MLA_PY_MAX_BORROW];
     int n_held;
     bool u16_is_bf16;   /* read uint16 arrays as the bits of bfloat16 */
+    bool takes_dtype;   /* may the caller say so? For the error if he did not */
     const char *dtypes; /* what the next arrays may be, for errors about dtypes that libmla has no name for */
 } py_borrow;
 
@@ -40,7 +41,15 @@ static inline void py_borrow_begin(py_borrow *borrow, bool u16_is_bf16)
 {
     borrow->n_held = 0;
     borrow->u16_is_bf16 = u16_is_bf16;
+    borrow->takes_dtype = true;
     borrow->dtypes = PY_ALL_DTYPES;
+}
+
+/* For functions without an argument dtype. */
+static inline void py_borrow_begin_plain(py_borrow *borrow)
+{
+    py_borrow_begin(borrow, false);
+    borrow->takes_dtype = false;
 }
 
 /* Prepares what py_array.c needs for the life of the process. */

@@ -138,7 +138,7 @@ PyObject *py_flash_mla(PyObject *self, PyObject *const *args, Py_ssize_t n)
         return NULL;
     }
     py_borrow borrow;
-    py_borrow_begin(&borrow, false);
+    py_borrow_begin_plain(&borrow);
     decode_call call;
     py_launch launch;
     PyObject *out = NULL, *lse = NULL, *result = NULL;
@@ -199,7 +199,7 @@ PyObject *py_get_metadata(PyObject *self, PyObject *const *args, Py_ssize_t n)
         return NULL;
     }
     py_borrow borrow;
-    py_borrow_begin(&borrow, false);
+    py_borrow_begin_plain(&borrow);
     mla_tensor cache_seqlens, metadata, num_splits;
     int64_t num_heads_per_head_k, num_heads_k;
     py_launch launch;
@@ -245,7 +245,7 @@ PyObject *py_varlen(PyObject *self, PyObject *const *args, Py_ssize_t n)
         return NULL;
     }
     py_borrow borrow;
-    py_borrow_begin(&borrow, false);
+    py_borrow_begin_plain(&borrow);
     mla_problem problem;
     mla_problem_init(&problem);
     py_launch launch;

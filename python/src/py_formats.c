@@ -2,6 +2,7 @@
  * py_formats.c - the helpers of mla_formats.h, and the merging of partial results.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "py_core.h"
 
@@ -41,6 +42,11 @@ const char py_hif8_dequantize_doc[] =
 
 typedef mla_status convert_function(const mla_tensor *from, float descale, mla_hif8_mode mode, const mla_tensor *to);
 
+static const char *dtypes_of(const char *name)
+{
+    return strcmp(name, "codes") == 0 ? "uint8" : "float32, float16 or bfloat16";
+}
+
 static PyObject *convert(PyObject *const *args, const char *from_name, const char *to_name, convert_function *function)
 {
     py_borrow borrow;
@@ -49,10 +55,9 @@ static PyObject *convert(PyObject *const *args, const char *from_name, const cha
     float descale;
     int64_t mode;
     PyObject *result = NULL;
-    py_expect(&borrow, "float32, float16 or bfloat16, and uint8 for codes");
-    if (py_borrow_input(&borrow, args[0], from_name, &from) == 0 &&
-        py_borrow_output(&borrow, args[1], to_name, &to) == 0 && py_float(args[2], "descale", &descale) == 0 &&
-        py_integer(args[3], "mode", &mode) == 0) {
+    if (py_expect(&borrow, dtypes_of(from_name)) == 0 && py_borrow_input(&borrow, args[0], from_name, &from) == 0 &&
+        py_expect(&borrow, dtypes_of(to_name)) == 0 && py_borrow_output(&borrow, args[1], to_name, &to) == 0 &&
+        py_float(args[2], "descale", &descale) == 0 && py_integer(args[3], "mode", &mode) == 0) {
         mla_status status;
         Py_BEGIN_ALLOW_THREADS
         status = function(&from, descale, (mla_hif8_mode)mode, &to);

@@ -100,7 +100,7 @@ PyObject *py_quant_sparse_flash_mla(PyObject *self, PyObject *const *args, Py_ss
         return NULL;
     }
     py_borrow borrow;
-    py_borrow_begin(&borrow, false);
+    py_borrow_begin_plain(&borrow);
     py_expect(&borrow, "uint8 (HiFloat8), int32 or float32");
     mla_quant_sparse_flash_mla_args call;
     mla_quant_sparse_flash_mla_init(&call);
@@ -159,7 +159,7 @@ PyObject *py_quant_sparse_flash_mla_metadata(PyObject *self, PyObject *const *ar
         return NULL;
     }
     py_borrow borrow;
-    py_borrow_begin(&borrow, false);
+    py_borrow_begin_plain(&borrow);
     py_expect(&borrow, "uint8 (HiFloat8), int32 or float32");
     mla_quant_sparse_flash_mla_metadata_args call;
     mla_quant_sparse_flash_mla_metadata_init(&call);

@@ -98,6 +98,9 @@ PyObject *py_torch_empty(const char *name, const mla_tensor *like, mla_dtype dty
     }
     PyObject *object = torch.get_data_ptr(tensor, &view->data) == 0 ? torch.wrap(tensor) : NULL;
     torch.delete_tensor(tensor); /* the object has a reference of its own */
+    if (object == NULL) {
+        PyErr_Clear(); /* Python had no memory for it, which the caller says */
+    }
     return object;
 }
 

@@ -18,8 +18,8 @@ enum {
 /* Places for boxes (64 keys x 64 columns) in shared memory: two tiles. More did not make it faster. */
 #define DENSE_FEW_SM90_SLOTS 18
 
-/* All shared memory of the decode kernel: boxes, q, P^T, barriers and notes; `rows` are padded. A thread block of the
- * combine kernel has room beside it, so that it is there when the last piece is written. */
+/* All shared memory of the decode kernel: boxes, q, P^T, barriers and notes; `rows` are padded. With up to
+ * 32 of them a thread block of the combine kernel has room beside it, so that it is there when the last piece is written. */
 #define DENSE_FEW_SM90_QS(rows) ((rows) < 32 ? 2 : 1) /* how many q */
 #define DENSE_FEW_SM90_Q_BYTES(rows, d_k) (DENSE_FEW_SM90_QS(rows) * (rows) * (d_k) * 2)
 #define DENSE_FEW_SM90_P_BYTES(rows) ((rows) * 64 * 2)

@@ -703,7 +703,8 @@ __device__ __forceinline__ void decode(const tensor_map *q_map, const tensor_map
     }
     wait_for_prerequisites();
     const bool ordered = find_work(a, q_map, stages, sh), work = sh.part.x <= sh.place.w;
-    if (ordered && !work) { /* it must not arrive when this CTA is gone */
+    if (ordered && !work) { /* what was asked for must not arrive when this CTA is gone */
+        copy_async_wait_but<0>();
         expect_stage(shared_address(&sh.full[0][0]));
 #pragma unroll
         for (int g = 0; g < 3; g++) {

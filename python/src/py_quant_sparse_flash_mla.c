@@ -12,6 +12,7 @@
 typedef struct argument {
     const char *name;
     size_t offset;
+    const char *dtype; /* of tensors, for errors */
 } argument;
 
 /* uint8 memory holds HiFloat8 here: torch has no such type. */
@@ -27,6 +28,7 @@ static int borrow_tensors(py_borrow *borrow, PyObject *const *args, const argume
 {
     for (int i = 0; i < n; i++) {
         mla_tensor *tensor = (mla_tensor *)((char *)to + list[i].offset);
+        py_expect(borrow, list[i].dtype);
         if (py_borrow_optional(borrow, args[i], list[i].name, tensor) != 0) {
             return -1;
         }
@@ -55,16 +57,17 @@ static int read_layout(PyObject *object, const char *name, const char **text)
 }
 
 #define COUNT(list) ((int)(sizeof(list) / sizeof(list)[0]))
-#define CALL(field) {#field, offsetof(mla_quant_sparse_flash_mla_args, field)}
+#define CALL_OF(field, dtype) {#field, offsetof(mla_quant_sparse_flash_mla_args, field), dtype}
+#define CALL(field) CALL_OF(field, "int32")
 
 /* In the order of the operator's signature. */
 static const argument call_tensors[] = {
-    CALL(q),
-    CALL(ori_kv),
-    CALL(cmp_kv),
-    CALL(q_descale),
-    CALL(ori_kv_descale),
-    CALL(cmp_kv_descale),
+    CALL_OF(q, "uint8 (HiFloat8)"),
+    CALL_OF(ori_kv, "uint8 (HiFloat8)"),
+    CALL_OF(cmp_kv, "uint8 (HiFloat8)"),
+    CALL_OF(q_descale, "float32"),
+    CALL_OF(ori_kv_descale, "float32"),
+    CALL_OF(cmp_kv_descale, "float32"),
     CALL(ori_sparse_indices),
     CALL(cmp_sparse_indices),
     CALL(ori_block_table),
@@ -78,7 +81,7 @@ static const argument call_tensors[] = {
     CALL(cmp_residual_kv),
     CALL(ori_topk_length),
     CALL(cmp_topk_length),
-    CALL(sinks),
+    CALL_OF(sinks, "float32"),
     CALL(metadata),
 };
 static const argument call_integers[] = {
@@ -101,7 +104,6 @@ PyObject *py_quant_sparse_flash_mla(PyObject *self, PyObject *const *args, Py_ss
     }
     py_borrow borrow;
     py_borrow_begin_plain(&borrow);
-    py_expect(&borrow, "uint8 (HiFloat8), int32 or float32");
     mla_quant_sparse_flash_mla_args call;
     mla_quant_sparse_flash_mla_init(&call);
     PyObject *const *rest = args + REST, *result = NULL;
@@ -135,7 +137,7 @@ end:
     return result;
 }
 
-#define PLAN(field) {#field, offsetof(mla_quant_sparse_flash_mla_metadata_args, field)}
+#define PLAN(field) {#field, offsetof(mla_quant_sparse_flash_mla_metadata_args, field), "int32"}
 
 static const argument plan_tensors[] = {
     PLAN(cu_seqlens_q),   PLAN(cu_seqlens_ori_kv), PLAN(cu_seqlens_cmp_kv), PLAN(seqused_q),       PLAN(seqused_ori_kv),
@@ -160,7 +162,6 @@ PyObject *py_quant_sparse_flash_mla_metadata(PyObject *self, PyObject *const *ar
     }
     py_borrow borrow;
     py_borrow_begin_plain(&borrow);
-    py_expect(&borrow, "uint8 (HiFloat8), int32 or float32");
     mla_quant_sparse_flash_mla_metadata_args call;
     mla_quant_sparse_flash_mla_metadata_init(&call);
     PyObject *const *rest = args + REST, *result = NULL;

@@ -463,7 +463,7 @@ static const char usage[] =
     "                   test the tests\n"
     "  --seed N         seed of all random data (default: 1)\n"
     "  --seconds N      how long the tests of random problems run (default: 4)\n"
-    "  --list           names of all tests\n"
+    "  --list           names of all tests of the backend\n"
     "  --self-test      plant known bugs and demand that each is caught\n";
 
 int main(int argc, char **argv)
@@ -504,8 +504,11 @@ int main(int argc, char **argv)
         return 2;
     }
     if (wanted.list) {
+        bool cuda = wanted.backend && strcmp(wanted.backend, "cuda") == 0;
         for (size_t i = 0; ck_test_at(i); i++) {
-            puts(ck_test_at(i)->name);
+            if (!(cuda ? ck_test_at(i)->host : ck_test_at(i)->cuda)) {
+                puts(ck_test_at(i)->name);
+            }
         }
         return 0;
     }

@@ -10,39 +10,20 @@
 #include "cpu/avx512/tables_avx512.h"
 #include "cpu/avx512bf16/interleave.h"
 #include "tables_amx.h"
+#include "waiting_amx.h"
 
 enum { ROWS = MLA_ROW_PANEL, TILE = MLA_BF16_TILE, COL_PANEL = MLA_AVX512_COL_PANEL };
 
 #define INLINE static inline __attribute__((always_inline))
 #define O_BYTES (COL_PANEL * (int)sizeof(float))
 
-/* Where the accumulators 0 .. 3 go that are still in tiles; NULL: nothing is. */
-typedef struct waiting {
-    float *o[4];
-} waiting;
-
-/* Tile numbers are part of the instruction, so these are no functions. */
-#define LEAVE(number)                                    \
-    do {                                                 \
-        if (w->o[number]) {                              \
-            _tile_stored(number, w->o[number], O_BYTES); \
-        }                                                \
-        w->o[number] = NULL;                             \
-    } while (0)
+/* Tile numbers are part of the instruction, so this is no function. */
 #define BEGIN(number)                            \
     do {                                         \
-        LEAVE(number);                           \
+        LEAVE(w, number, O_BYTES);               \
         _tile_loadd(number, o[number], O_BYTES); \
-        w->o[number] = o[number];                \
+        w->to[number] = o[number];               \
     } while (0)
-
-static void leave_all(waiting *w)
-{
-    LEAVE(0);
-    LEAVE(1);
-    LEAVE(2);
-    LEAVE(3);
-}
 
 /* 32 columns of value rows on their way into two groups of tiles, some keys at a time. */
 typedef struct interleaving {
@@ -138,7 +119,7 @@ void mla_pv_bf16_amx(const uint16_t *p, int64_t p_stride, int32_t n_part, const 
             }
         }
     }
-    leave_all(&w);
+    leave_all(&w, O_BYTES);
 }
 
 /* While a pair of groups meets the panels the next one is interleaved: in the shadow of the products, and into the
@@ -167,5 +148,5 @@ void mla_vpairs_pv_bf16_amx(const uint16_t *p, int64_t p_stride, int32_t n_part,
             }
         }
     }
-    leave_all(&w);
+    leave_all(&w, O_BYTES);
 }

@@ -7,6 +7,7 @@
 #include <immintrin.h>
 
 #include "tables_amx.h"
+#include "waiting_amx.h"
 
 enum { ROWS = MLA_ROW_PANEL, TILE = MLA_BF16_TILE, SCORES = ROWS * 16 };
 
@@ -30,37 +31,17 @@ void mla_leave_amx(void)
 #define INLINE static inline __attribute__((always_inline))
 #define SCORE_BYTES (ROWS * (int)sizeof(float))
 
-/* Where the accumulators 0 .. 3 go that are still in tiles; NULL: nothing is. */
-typedef struct waiting {
-    float *s[4];
-} waiting;
-
-/* Tile numbers are part of the instruction, so these are no functions. */
-#define LEAVE(number)                                        \
-    do {                                                     \
-        if (w->s[number]) {                                  \
-            _tile_stored(number, w->s[number], SCORE_BYTES); \
-        }                                                    \
-        w->s[number] = NULL;                                 \
+/* Tile numbers are part of the instruction, so this is no function. */
+#define BEGIN(number, place)                         \
+    do {                                             \
+        LEAVE(w, number, SCORE_BYTES);               \
+        if (accumulate) {                            \
+            _tile_loadd(number, place, SCORE_BYTES); \
+        } else {                                     \
+            _tile_zero(number);                      \
+        }                                            \
+        w->to[number] = (place);                     \
     } while (0)
-#define BEGIN(number, to)                         \
-    do {                                          \
-        LEAVE(number);                            \
-        if (accumulate) {                         \
-            _tile_loadd(number, to, SCORE_BYTES); \
-        } else {                                  \
-            _tile_zero(number);                   \
-        }                                         \
-        w->s[number] = (to);                      \
-    } while (0)
-
-static void leave_all(waiting *w)
-{
-    LEAVE(0);
-    LEAVE(1);
-    LEAVE(2);
-    LEAVE(3);
-}
 
 /* Key tiles k[0], k[1] and panels q[0], q[1], or fewer of either. Accumulators: 0 and 1 of the first panel, 2 and 3 of
  * the second. */
@@ -162,5 +143,5 @@ void mla_qk_bf16_amx(const uint16_t *q, int64_t q_stride, const mla_key_tile *ti
             i += taken;
         }
     }
-    leave_all(&w);
+    leave_all(&w, SCORE_BYTES);
 }

@@ -222,9 +222,13 @@ def _require_tensors(**arguments):
 def _scale(q, softmax_scale):
     if softmax_scale is None:
         return max(q.shape[-1], 1) ** -0.5
-    if isinstance(softmax_scale, (bool, Tensor)):
+    number = hasattr(softmax_scale, "__float__") or hasattr(softmax_scale, "__index__")
+    if not number or isinstance(softmax_scale, (bool, Tensor)):
         raise TypeError(f"softmax_scale must be a number, not a {type(softmax_scale).__name__}: {_POSITIONS}")
-    return float(softmax_scale)
+    try:
+        return float(softmax_scale)
+    except OverflowError:
+        raise ValueError("softmax_scale does not fit in float32") from None
 
 
 def _schedule(meta, q, k_cache, cache_seqlens, causal):
